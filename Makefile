@@ -1,0 +1,32 @@
+PYTHON ?= python3
+BIN := .venv/bin
+WORKERS ?= 2
+
+.PHONY: report test lint test-all clean
+
+report: .venv/.ready            ## a privacy report of models trained on real digits -> report/report.html
+	$(BIN)/jaxpriv report --epsilon 2 --delta 1e-4 --relation add_or_remove_one --out report
+
+test: .venv/.ready-test         ## everything that is not slow and needs no GPU
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not gpu"
+
+test-all: .venv/.ready-test     ## the slow tests too, with XLA's full optimisation
+	JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(BIN)/python -m pytest -n $(WORKERS) -m "not gpu"
+
+lint: .venv/.ready-test         ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright
+
+clean:                          ## remove what the other targets made
+	rm -rf .venv report build dist .pytest_cache .ruff_cache
+
+.venv/.ready: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+.venv/.ready-test: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	touch $@ .venv/.ready

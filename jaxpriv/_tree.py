@@ -1,0 +1,50 @@
+"""Arithmetic on pytrees that optax.tree lacks."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+
+def normal_like(key: PRNGKeyArray, tree: PyTree, *, std: float) -> PyTree:
+    """Draws N(0, std^2) for every entry, independently between leaves.
+
+    Each leaf has a key of its own, so leaves of equal shape get different noise. Drawn in at
+    least float32 whatever the leaf's type: rounding to bfloat16 would coarsen the noise.
+
+    Args:
+      key: consumed.
+      tree: its leaves give the shapes.
+      std: standard deviation, >= 0.
+
+    Returns:
+      A tree of noise, float32 or wider.
+    """
+    leaves, treedef = jax.tree.flatten(tree)
+    keys = jax.random.split(key, max(len(leaves), 1))
+    drawn = [
+        std * jax.random.normal(k, leaf.shape, jnp.promote_types(leaf.dtype, jnp.float32))
+        for k, leaf in zip(keys, leaves, strict=False)
+    ]
+    return jax.tree.unflatten(treedef, drawn)
+
+
+def where(condition: Array, chosen: PyTree, other: PyTree) -> PyTree:
+    """Chooses every leaf of one tree or of the other, by one scalar condition."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), chosen, other)
+
+
+def take(tree: PyTree, indices: Array) -> PyTree:
+    """Gathers rows along the leading axis of every leaf."""
+    return jax.tree.map(lambda leaf: leaf[indices], tree)
+
+
+def squared_norms(tree: PyTree) -> Float[Array, " b"]:
+    """Squared Euclidean norm of each row over all leaves, in float32; leaves are [b, ...]."""
+    squares = [
+        jnp.sum(
+            jnp.square(leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))),
+            axis=tuple(range(1, leaf.ndim)),
+        )
+        for leaf in jax.tree.leaves(tree)
+    ]
+    return sum(squares[1:], squares[0])

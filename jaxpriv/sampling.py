@@ -1,0 +1,216 @@
+"""Samplers: which records a step sees, and which accountant event that earns.
+
+Every sampler draws `(indices, mask)` of a static length, its `capacity`, so that a step compiles
+once; rows with mask False are padding. Shapes: `b` is the capacity.
+"""
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int, PRNGKeyArray
+
+from jaxpriv import _check
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+_MATTERS = 1e-7
+"""Overflow probability a step from which the truncated event is worth a warning: a run of 1e5
+steps then meets about one overflow in a hundred."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Poisson:
+    """Includes each record with probability sampling_prob, independently; see `poisson`."""
+
+    num_examples: int
+    sampling_prob: float
+    capacity: int
+
+    @property
+    def expected_batch_size(self) -> float:
+        """Public, so it may divide the noised sum; the realised size may not."""
+        return self.num_examples * self.sampling_prob
+
+    def sample(self, key: PRNGKeyArray) -> tuple[Int[Array, " b"], Bool[Array, " b"]]:
+        """Draws one batch.
+
+        A record enters when its 32 random bits fall below floor(sampling_prob 2^32), so its
+        chance is never above sampling_prob. The smallest bits are kept: when more than
+        `capacity` records enter, a uniformly random subset of them stays, as the truncated
+        event assumes.
+
+        Args:
+          key: consumed.
+
+        Returns:
+          Indices into the records, and which of them are real.
+        """
+        if self.sampling_prob == 1:
+            return jnp.arange(self.num_examples), jnp.ones(self.num_examples, bool)
+        n, q = self.num_examples, self.sampling_prob
+        threshold = jnp.uint32(math.floor(q * 2**32))
+        bits = jax.random.bits(key, (n,), jnp.uint32)
+        # Sorting n numbers at every step costs more than the step; so few enough rows are
+        # gathered first that more than these enter with probability below e^-72 only.
+        enough = min(n, max(self.capacity, math.ceil(n * q + 12 * math.sqrt(n * q) + 72)))
+        (entered,) = jnp.nonzero(bits < threshold, size=enough, fill_value=n)
+        rank = bits.at[entered].get(mode="fill", fill_value=2**32 - 1)
+        largest, chosen = jax.lax.top_k(~rank, self.capacity)
+        mask = ~largest < threshold
+        return jnp.where(mask, entered[chosen], 0), mask
+
+    def event(self, *, noise_multiplier: float, steps: int) -> "DpEvent":
+        """The accountant's name for `steps` noisy sums over such batches.
+
+        Args:
+          noise_multiplier: standard deviation of the noise / clip norm.
+          steps: how many.
+
+        Returns:
+          The truncated event when a batch can overflow, the plain Poisson one when it cannot.
+        """
+        import dp_accounting
+
+        gaussian = dp_accounting.GaussianDpEvent(noise_multiplier)
+        if self.sampling_prob == 1:
+            one: DpEvent = gaussian
+        elif self.capacity >= self.num_examples:
+            one = dp_accounting.PoissonSampledDpEvent(self.sampling_prob, gaussian)
+        else:
+            one = dp_accounting.dp_event.TruncatedSubsampledGaussianDpEvent(
+                dataset_size=self.num_examples,
+                sampling_probability=self.sampling_prob,
+                truncated_batch_size=self.capacity,
+                noise_multiplier=noise_multiplier,
+            )
+        return dp_accounting.SelfComposedDpEvent(one, steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedBatch:
+    """Exactly `capacity` records without replacement; for non-private training only."""
+
+    num_examples: int
+    capacity: int
+
+    @property
+    def expected_batch_size(self) -> float:
+        """The batch size."""
+        return float(self.capacity)
+
+    def sample(self, key: PRNGKeyArray) -> tuple[Int[Array, " b"], Bool[Array, " b"]]:
+        """Draws one batch; every row is real.
+
+        Args:
+          key: consumed.
+
+        Returns:
+          Distinct indices into the records, and a mask of True.
+        """
+        indices = jax.random.choice(key, self.num_examples, (self.capacity,), replace=False)
+        return indices, jnp.ones(self.capacity, bool)
+
+    def event(self, *, noise_multiplier: float, steps: int) -> "DpEvent":
+        """Refuses: batches of a fixed size earn no Poisson amplification.
+
+        Raises:
+          ValueError: always.
+        """
+        raise ValueError(
+            "Expected a sampler with a privacy guarantee, got fixed_batch: "
+            "use sampling.poisson (or full_batch) for private training."
+        )
+
+
+def poisson(n: int, *, sampling_prob: float, capacity: int | None = None) -> Poisson:
+    """Samples each of n records with probability sampling_prob at every step.
+
+    Amplification by subsampling holds for this sampler. A batch that overflows `capacity` is cut
+    to a random subset, and accounted as such.
+
+    Args:
+      n: number of records.
+      sampling_prob: in (0, 1]; 1 is the full batch.
+      capacity: rows of a padded batch; default: mean + 6 standard deviations (a little more
+        where the mean is so small that this would overflow), at most n. Warns when overflow is
+        likely enough to cost epsilon.
+
+    Returns:
+      The sampler.
+
+    Raises:
+      ValueError: if n, sampling_prob or capacity is out of range.
+
+    References:
+      Abadi et al., Deep Learning with Differential Privacy, 2016. The truncated event:
+      arXiv:2508.15089.
+    """
+    _check.positive_int(n=n)
+    _check.probability(sampling_prob=sampling_prob)
+    mean = n * sampling_prob
+    if capacity is None:
+        spread = math.sqrt(mean * (1 - sampling_prob))
+        capacity = min(n, math.ceil(mean + 6 * spread))
+        while capacity < n and _overflow_bound(n, sampling_prob, capacity) > _MATTERS:
+            capacity += 1
+    _check.positive_int(capacity=capacity)
+    if sampling_prob == 1 and capacity < n:
+        raise ValueError(f"Expected capacity >= n at sampling_prob=1, got capacity={capacity}.")
+    capacity = min(capacity, n)
+    overflow = _overflow_bound(n, sampling_prob, capacity)
+    if overflow > _MATTERS:
+        warnings.warn(
+            f"A Poisson batch overflows capacity={capacity} with probability up to "
+            f"{overflow:.1e} a step, which costs epsilon; leave capacity out for a safe default.",
+            stacklevel=2,
+        )
+    return Poisson(num_examples=n, sampling_prob=float(sampling_prob), capacity=capacity)
+
+
+def full_batch(n: int) -> Poisson:
+    """Takes all n records at every step: the Gaussian mechanism without amplification.
+
+    Args:
+      n: number of records.
+
+    Returns:
+      The sampler; its event is the plain Gaussian one.
+    """
+    return poisson(n, sampling_prob=1.0)
+
+
+def fixed_batch(n: int, *, batch_size: int) -> FixedBatch:
+    """Takes batch_size distinct records at every step. Non-private training only.
+
+    Args:
+      n: number of records.
+      batch_size: at most n.
+
+    Returns:
+      A sampler whose event raises and names `poisson`.
+
+    Raises:
+      ValueError: if batch_size is not in 1..n.
+    """
+    _check.positive_int(n=n, batch_size=batch_size)
+    if batch_size > n:
+        raise ValueError(f"Expected batch_size <= n, got batch_size={batch_size}, n={n}.")
+    return FixedBatch(num_examples=n, capacity=batch_size)
+
+
+def _overflow_bound(n: int, sampling_prob: float, capacity: int) -> float:
+    """Chernoff's bound on P[Binomial(n, q) > capacity]: needs no scipy.stats."""
+    if capacity >= n:
+        return 0.0
+    share = (capacity + 1) / n
+    if share <= sampling_prob:
+        return 1.0
+    divergence = share * math.log(share / sampling_prob)
+    if share < 1:
+        divergence += (1 - share) * math.log((1 - share) / (1 - sampling_prob))
+    return math.exp(-n * divergence)
