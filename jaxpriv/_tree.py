@@ -2,7 +2,18 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+
+def wide_dtype(dtype: object) -> np.dtype:
+    """The type in which norms, sums and noise are kept: float64 for float64, else float32."""
+    return np.dtype(np.float64 if dtype == np.float64 else np.float32)
+
+
+def wide(x: Array) -> Array:
+    """The array in float32, or float64 if it has that."""
+    return x.astype(wide_dtype(x.dtype))
 
 
 def normal_like(key: PRNGKeyArray, tree: PyTree, *, std: float) -> PyTree:
@@ -22,7 +33,7 @@ def normal_like(key: PRNGKeyArray, tree: PyTree, *, std: float) -> PyTree:
     leaves, treedef = jax.tree.flatten(tree)
     keys = jax.random.split(key, max(len(leaves), 1))
     drawn = [
-        std * jax.random.normal(k, leaf.shape, jnp.promote_types(leaf.dtype, jnp.float32))
+        std * jax.random.normal(k, leaf.shape, wide_dtype(leaf.dtype))
         for k, leaf in zip(keys, leaves, strict=False)
     ]
     return jax.tree.unflatten(treedef, drawn)
@@ -41,10 +52,7 @@ def take(tree: PyTree, indices: Array) -> PyTree:
 def squared_norms(tree: PyTree) -> Float[Array, " b"]:
     """Squared Euclidean norm of each row over all leaves, in float32; leaves are [b, ...]."""
     squares = [
-        jnp.sum(
-            jnp.square(leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))),
-            axis=tuple(range(1, leaf.ndim)),
-        )
+        jnp.sum(jnp.square(wide(leaf)), axis=tuple(range(1, leaf.ndim)))
         for leaf in jax.tree.leaves(tree)
     ]
     return sum(squares[1:], squares[0])

@@ -1,12 +1,15 @@
 """Names for the types that cross module borders. In shapes, `b` counts the rows of a batch."""
 
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree, UInt32
 
 Relation = Literal["add_or_remove_one", "replace_one"]
 RELATIONS: tuple[Relation, ...] = ("add_or_remove_one", "replace_one")
+
+Keys = Key[Array, " _"] | UInt32[Array, "_ _"]
+"""Several keys, one a row."""
 
 Params = PyTree
 """Trainable leaves only; frozen ones are closed over by the loss."""
@@ -21,6 +24,7 @@ Loss = Callable[[Params, Example, PRNGKeyArray], Float[Array, ""]]
 """`loss(params, example, key)` of one example, as `jax.grad` takes it."""
 
 
+@runtime_checkable
 class Sampler(Protocol):
     """Draws the rows of a batch, and names what that costs."""
 

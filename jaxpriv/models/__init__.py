@@ -1,1 +1,5 @@
-"""..."""
+"""Models of the papers and of the report, as flax.linen modules."""
+
+from jaxpriv.models.mlp import MLP
+
+__all__ = ["MLP"]

@@ -1,1 +1,7 @@
-"""..."""
+"""Privacy reports."""
+
+from jaxpriv.reports.card import render_html, write_report
+from jaxpriv.reports.run import Settings, run_report
+from jaxpriv.reports.tables import summary
+
+__all__ = ["Settings", "render_html", "run_report", "summary", "write_report"]

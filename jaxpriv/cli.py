@@ -1,0 +1,261 @@
+"""The command line: parses, then calls functions. `--help` imports no jax."""
+
+import datetime
+import json
+import shlex
+import sys
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+RelationName = Literal["add_or_remove_one", "replace_one"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Common:
+    json: bool = False
+    """Print one JSON object on standard output."""
+    seed: int = 0
+    """Of everything random."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report(_Common):
+    """Train a plain and a private model, attack both, and write report.html and report.json."""
+
+    epsilon: tuple[float, ...] = ()
+    """Train a DP-SGD model at each of these."""
+    delta: float | None = None
+    """Of every epsilon; below 1 / number of members."""
+    relation: RelationName | None = None
+    """By which neighbouring data sets differ."""
+    no_dp: bool = False
+    """Report on the plain model alone."""
+    data: str = "digits"
+    """Data set: digits (scikit-learn's 1,797 handwritten digits)."""
+    shadows: int = 16
+    """Shadow models the attacks learn from; even."""
+    out: Path = Path("report")
+    """Folder for the report."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack(_Common):
+    """Membership metrics, from anybody's scores: higher = more likely a member."""
+
+    scores: tyro.conf.Positional[Path]
+    """SCORES.npz: scores [n], is_member [n]; optional shadow_scores, shadow_is_member [m, n]."""
+    confidence: float = 0.95
+    """Of the intervals."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Epsilon(_Common):
+    """What DP-SGD with Poisson sampling spends."""
+
+    noise_multiplier: float
+    """Standard deviation of the noise / clip norm."""
+    sampling_prob: float
+    """Chance of each record to be in a batch; 1: full batch."""
+    steps: int
+    """Noisy gradient steps."""
+    delta: float
+    """Chance with which epsilon may fail."""
+    relation: RelationName
+    """By which neighbouring data sets differ."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibrate(_Common):
+    """The smallest noise multiplier that keeps a promise; never one that overshoots it."""
+
+    epsilon: float
+    """To be kept."""
+    delta: float
+    """Chance with which epsilon may fail."""
+    sampling_prob: float
+    """Chance of each record to be in a batch; 1: full batch."""
+    steps: int
+    """Noisy gradient steps."""
+    relation: RelationName
+    """By which neighbouring data sets differ."""
+
+
+Command = (
+    Annotated[Report, tyro.conf.subcommand("report")]
+    | Annotated[Attack, tyro.conf.subcommand("attack")]
+    | Annotated[Epsilon, tyro.conf.subcommand("epsilon")]
+    | Annotated[Calibrate, tyro.conf.subcommand("calibrate")]
+)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one command.
+
+    Args:
+      argv: words after the program's name; default: the process's own.
+
+    Returns:
+      The exit status: 0, or 2 for what the user can mend.
+    """
+    argv = sys.argv[1:] if argv is None else argv
+    command = tyro.cli(
+        Command,  # pyright: ignore[reportArgumentType]
+        prog="jaxpriv",
+        description="How much a model leaks about its training data.",
+        args=argv,
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+    warnings.showwarning = lambda message, *_: _log(f"warning: {message}")
+    try:
+        result, lines = _RUN[type(command)](command, argv)
+    except ValueError as e:
+        _log(f"error: {e}")
+        return 2
+    print(json.dumps(result, allow_nan=False) if command.json else "\n".join(lines))
+    return 0
+
+
+def _log(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def _run_report(command: Report, argv: list[str]) -> tuple[dict[str, Any], list[str]]:
+    if command.no_dp == bool(command.epsilon):
+        raise ValueError("Expected either --epsilon with --delta and --relation, or --no-dp.")
+    if command.epsilon and (command.delta is None or command.relation is None):
+        raise ValueError("Expected --delta and --relation beside --epsilon.")
+    if command.no_dp and (command.delta is not None or command.relation is not None):
+        raise ValueError("Expected neither --delta nor --relation beside --no-dp.")
+    from jaxpriv import data, reports
+
+    settings = reports.Settings(
+        epsilons=command.epsilon,
+        delta=command.delta,
+        relation=command.relation,
+        seed=command.seed,
+        shadows=command.shadows,
+    )
+    report = reports.run_report(data.load(command.data), settings, log=_log)
+    report["command"] = shlex.join(["jaxpriv", *argv])
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    page = reports.write_report(report, command.out, date=date)
+    return report, [reports.summary(report), f"Report: {page}"]
+
+
+def _run_attack(command: Attack, argv: list[str]) -> tuple[dict[str, Any], list[str]]:
+    del argv
+    from jaxpriv import data, metrics
+
+    held = data.load_scores(command.scores)
+    result = metrics.membership(
+        held.scores, held.is_member, confidence=command.confidence
+    )._asdict()
+    if held.shadow_scores is not None and held.shadow_is_member is not None:
+        from jaxpriv.attacks import lira
+
+        ratios = lira.online(held.scores, held.shadow_scores, held.shadow_is_member)
+        result["lira"] = metrics.membership(
+            ratios, held.is_member, confidence=command.confidence
+        )._asdict()
+    lines = _told("scores as given", result)
+    return result, lines + (
+        _told("LiRA on the shadow scores", result["lira"]) if "lira" in result else []
+    )
+
+
+def _told(name: str, found: dict[str, Any]) -> list[str]:
+    low, high = found["auc_interval"]
+    lines = [
+        f"{name}: {found['num_members']} members, {found['num_nonmembers']} non-members",
+        f"  AUC                {found['auc']:.4f}  [{low:.4f}, {high:.4f}]",
+        f"  balanced accuracy  {found['balanced_accuracy']:.4f}  (best threshold, same records)",
+        f"  advantage          {found['advantage']:.4f}",
+    ]
+    for fpr, tpr in found["tpr_at_fpr"].items():
+        label = f"  TPR at {100 * float(fpr):g} % FPR"
+        if tpr is None:
+            lines.append(f"{label:<21}not resolvable with {found['num_nonmembers']} non-members")
+            continue
+        low, high = found["tpr_at_fpr_interval"][fpr]
+        coarse = "  coarse" if fpr in found["coarse"] else ""
+        lines.append(f"{label:<21}{tpr:.4f}  [{low:.4f}, {high:.4f}]{coarse}")
+    return lines
+
+
+def _run_epsilon(command: Epsilon, argv: list[str]) -> tuple[dict[str, Any], list[str]]:
+    del argv
+    from jaxpriv import accounting
+
+    event = accounting.poisson_event(
+        noise_multiplier=command.noise_multiplier,
+        sampling_prob=command.sampling_prob,
+        steps=command.steps,
+    )
+    spent = accounting.epsilon(event, delta=command.delta, relation=command.relation)
+    return _spent(command, spent, command.noise_multiplier)
+
+
+def _run_calibrate(command: Calibrate, argv: list[str]) -> tuple[dict[str, Any], list[str]]:
+    del argv
+    from jaxpriv import accounting
+
+    def make_event(noise_multiplier: float):
+        return accounting.poisson_event(
+            noise_multiplier=noise_multiplier,
+            sampling_prob=command.sampling_prob,
+            steps=command.steps,
+        )
+
+    noise_multiplier = accounting.calibrate_event(
+        make_event, epsilon=command.epsilon, delta=command.delta, relation=command.relation
+    )
+    spent = accounting.epsilon(
+        make_event(noise_multiplier), delta=command.delta, relation=command.relation
+    )
+    result, lines = _spent(command, spent, noise_multiplier)
+    return {**result, "target_epsilon": command.epsilon}, lines
+
+
+def _spent(
+    command: Epsilon | Calibrate, spent: float, noise_multiplier: float
+) -> tuple[dict[str, Any], list[str]]:
+    """The answer of both accounting commands. No n is known here: nothing is truncated."""
+    unbounded = spent == float("inf")
+    method = (
+        "closed form of the Gaussian mechanism"
+        if command.sampling_prob == 1
+        else "privacy loss distribution, plain Poisson sampling"
+    )
+    result = {
+        "epsilon": None if unbounded else spent,
+        "unbounded": unbounded,
+        "delta": command.delta,
+        "relation": command.relation,
+        "method": method,
+        "noise_multiplier": noise_multiplier,
+        "sampling_prob": command.sampling_prob,
+        "steps": command.steps,
+    }
+    lines = [
+        f"epsilon           {'unbounded' if unbounded else f'{spent:.4f}'}",
+        f"delta             {command.delta:g}",
+        f"relation          {command.relation}",
+        f"noise multiplier  {noise_multiplier:.6g}",
+        f"method            {method}",
+    ]
+    return result, lines
+
+
+_RUN = {
+    Report: _run_report,
+    Attack: _run_attack,
+    Epsilon: _run_epsilon,
+    Calibrate: _run_calibrate,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""Files of membership scores, from any framework: `SCORES.npz`.
+
+In shapes `n` counts rows (records, canaries or runs), `m` shadow models, `c` classes.
+"""
+
+import math
+import os
+import tokenize
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Shaped
+
+_LARGEST_BYTES = 8 * 2**30
+_KEYS = ("scores", "is_member", "shadow_scores", "shadow_is_member")
+
+
+class Scores(NamedTuple):
+    """What a scores file holds; optional arrays are None when absent.
+
+    scores: higher = more likely a member.
+    is_member: the truth.
+    shadow_scores: of the same rows under shadow models.
+    shadow_is_member: whether row j was a member of shadow model i.
+    """
+
+    scores: Float[np.ndarray, " n"]
+    is_member: Bool[np.ndarray, " n"]
+    shadow_scores: Float[np.ndarray, "m n"] | None
+    shadow_is_member: Bool[np.ndarray, "m n"] | None
+
+
+def load_scores(path: str | os.PathLike[str]) -> Scores:
+    """Reads a scores file as `numpy.savez` writes it. Never unpickles.
+
+    Args:
+      path: an .npz with `scores [n]` and `is_member [n]` (bool or 0/1), optionally
+        `shadow_scores [m, n]` with `shadow_is_member [m, n]`.
+
+    Returns:
+      The arrays, scores as float64.
+
+    Raises:
+      ValueError: if the file or an array in it is missing, damaged or of the wrong kind.
+    """
+    path = Path(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            held = {k: _read(archive, k) for k in _KEYS if f"{k}.npy" in archive.namelist()}
+    except FileNotFoundError:
+        raise ValueError(f"Expected a scores file, found nothing at {path}.") from None
+    except IsADirectoryError:
+        raise ValueError(f"Expected a scores file, found a folder at {path}.") from None
+    except (zipfile.BadZipFile, OSError, EOFError, zipfile.zlib.error, NotImplementedError) as e:
+        raise ValueError(f"Expected an .npz file at {path}: {_one_line(e)}.") from None
+    for key in _KEYS[:2]:
+        if key not in held:
+            raise ValueError(f"Expected the array {key!r} in {path.name}, found {sorted(held)}.")
+    if ("shadow_scores" in held) != ("shadow_is_member" in held):
+        raise ValueError("Expected shadow_scores and shadow_is_member together, found one.")
+    n = held["scores"].size
+    shadows = held.get("shadow_scores")
+    return Scores(
+        _numbers("scores", held["scores"], (n,)),
+        _truths("is_member", held["is_member"], (n,)),
+        None if shadows is None else _numbers("shadow_scores", shadows, (len(shadows), n)),
+        None
+        if shadows is None
+        else _truths("shadow_is_member", held["shadow_is_member"], (len(shadows), n)),
+    )
+
+
+def _read(archive: zipfile.ZipFile, key: str) -> Shaped[np.ndarray, "..."]:
+    """Reads one array after holding its header against the size of the file."""
+    info = archive.getinfo(f"{key}.npy")
+    try:
+        with archive.open(info) as stream:
+            shape, dtype = _header(stream)
+        size = math.prod(shape) * dtype.itemsize
+        if dtype.hasobject or size > min(info.file_size, _LARGEST_BYTES):
+            raise ValueError(f"{dtype} of shape {shape} does not fit")
+        with archive.open(info) as stream:
+            return np.lib.format.read_array(stream, allow_pickle=False)
+    except (ValueError, SyntaxError, tokenize.TokenError) as e:
+        raise ValueError(f"Expected an array of numbers as {key!r}: {_one_line(e)}.") from None
+
+
+def _header(stream: zipfile.ZipExtFile) -> tuple[tuple[int, ...], np.dtype]:
+    if np.lib.format.read_magic(stream) == (1, 0):
+        shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+    else:
+        shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
+    return shape, dtype
+
+
+def _numbers(name: str, array: np.ndarray, shape: tuple[int, ...]) -> Float[np.ndarray, "..."]:
+    if array.dtype.kind not in "fiu" or array.size != math.prod(shape):
+        raise ValueError(
+            f"Expected {name} as numbers of shape {shape}, got {array.dtype} of {array.shape}."
+        )
+    return array.reshape(shape).astype(np.float64)
+
+
+def _truths(name: str, array: np.ndarray, shape: tuple[int, ...]) -> Bool[np.ndarray, "..."]:
+    if array.dtype.kind not in "bfiu" or not np.isin(array, (0, 1)).all():
+        raise ValueError(f"Expected {name} as True/False or 1/0, got {array.dtype}.")
+    return _numbers(name, array.astype(np.int8), shape).astype(bool)
+
+
+def _one_line(error: BaseException) -> str:
+    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__

@@ -1,0 +1,199 @@
+"""The ROC curve of an attack and the numbers read off it, in float64.
+
+A higher score means more likely a member. In the shapes below `t` counts distinct scores plus one.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Array, Float, Shaped
+
+from jaxpriv import _check
+from jaxpriv.metrics import intervals
+
+LOW_FPRS = ("0.01", "0.001", "0.0001")
+"""The false positive rates at which `membership` reads the curve, as its keys."""
+
+
+class Roc(NamedTuple):
+    """The curve, from (0, 0) to (1, 1).
+
+    fpr, tpr: shares of non-members and of members with score >= threshold.
+    thresholds: the distinct scores, descending, after one that stands above every score (inf).
+    """
+
+    fpr: Float[np.ndarray, " t"]
+    tpr: Float[np.ndarray, " t"]
+    thresholds: Float[np.ndarray, " t"]
+
+
+class OperatingPoint(NamedTuple):
+    """The attack that says member where score > threshold.
+
+    achieved_fpr: share of non-members above the threshold; at most the rate asked for.
+    tpr: share of members above it.
+    tpr_interval: Clopper-Pearson, given the threshold.
+    resolvable: whether the non-members allow one false positive, n_out fpr >= 1.
+    coarse: whether they allow fewer than 10, n_out fpr < 10.
+    """
+
+    threshold: float
+    achieved_fpr: float
+    tpr: float
+    tpr_interval: tuple[float, float]
+    resolvable: bool
+    coarse: bool
+
+
+class Membership(NamedTuple):
+    """What an attack's scores reveal; `_asdict()` is ready for JSON.
+
+    auc, auc_interval: P[member > non-member], ties half, and its DeLong interval.
+    balanced_accuracy: (1 + advantage) / 2, in [0.5, 1].
+    advantage: the largest tpr - fpr over thresholds, chosen on these same scores.
+    tpr_at_fpr: by the keys of LOW_FPRS; None where n_out fpr < 1.
+    tpr_at_fpr_interval: the same keys; Clopper-Pearson, given the threshold.
+    coarse: the keys that are given but rest on fewer than 10 false positives.
+    """
+
+    auc: float
+    auc_interval: tuple[float, float]
+    balanced_accuracy: float
+    advantage: float
+    tpr_at_fpr: dict[str, float | None]
+    tpr_at_fpr_interval: dict[str, tuple[float, float] | None]
+    coarse: tuple[str, ...]
+    num_members: int
+    num_nonmembers: int
+    confidence: float
+
+
+def roc_curve(
+    scores: Shaped[Array | np.ndarray, "..."], is_member: Shaped[Array | np.ndarray, "..."]
+) -> Roc:
+    """Computes the ROC curve; equal scores are one point, so row order never matters.
+
+    Args:
+      scores: [n] or [n, 1]; -inf ranks lowest, +inf highest.
+      is_member: [n] or [n, 1], bool or 0 and 1.
+
+    Returns:
+      False and true positive rates, ascending, and their thresholds.
+
+    Raises:
+      ValueError: for NaN, one class only, unequal lengths or no scores.
+    """
+    members, others = intervals.members_and_others(scores, is_member)
+    ascending = np.unique(np.concatenate([members, others]))
+    true = members.size - np.searchsorted(members, ascending, "left")
+    false = others.size - np.searchsorted(others, ascending, "left")
+    return Roc(
+        fpr=np.append(0.0, false[::-1] / others.size),
+        tpr=np.append(0.0, true[::-1] / members.size),
+        thresholds=np.append(np.inf, ascending[::-1]),
+    )
+
+
+def at_fpr(
+    scores: Shaped[Array | np.ndarray, "..."],
+    is_member: Shaped[Array | np.ndarray, "..."],
+    *,
+    fpr: float,
+    confidence: float = 0.95,
+) -> OperatingPoint:
+    """Finds the most powerful threshold whose false positive rate is at most fpr.
+
+    The threshold is the score of a non-member, the first beyond the floor(n_out fpr) highest;
+    it depends on no member, so members above it are binomial and the interval of the tpr given
+    the threshold is exact. That the threshold's own fpr is estimated is not in the interval.
+
+    Args:
+      scores: [n] or [n, 1]; -inf ranks lowest, +inf highest.
+      is_member: [n] or [n, 1], bool or 0 and 1.
+      fpr: the largest share of non-members that may be called members, in (0, 1).
+      confidence: coverage of the interval, in (0, 1).
+
+    Returns:
+      The threshold and its rates; where not resolvable, those at no false positive.
+
+    Raises:
+      ValueError: if fpr or confidence is not in (0, 1), or for NaN, one class only, unequal
+        lengths or no scores.
+
+    References:
+      Carlini et al., Membership Inference Attacks From First Principles, 2022.
+    """
+    _check.open_unit(fpr=fpr, confidence=confidence)
+    members, others = intervals.members_and_others(scores, is_member)
+    allowed = _allowed(others.size, fpr)
+    threshold = others[-1 - allowed]
+    hits = int((members > threshold).sum())
+    lower, upper = intervals.clopper_pearson(hits, members.size, confidence=confidence)
+    return OperatingPoint(
+        threshold=float(threshold),
+        achieved_fpr=int((others > threshold).sum()) / others.size,
+        tpr=hits / members.size,
+        tpr_interval=(float(lower), float(upper)),
+        resolvable=allowed >= 1,
+        coarse=allowed < 10,
+    )
+
+
+def membership(
+    scores: Shaped[Array | np.ndarray, "..."],
+    is_member: Shaped[Array | np.ndarray, "..."],
+    *,
+    confidence: float = 0.95,
+) -> Membership:
+    """Measures how well scores tell members from non-members.
+
+    Balanced accuracy and advantage are those of the best threshold on these same scores, so
+    they are optimistic (for pure noise the advantage is about 0.63 sqrt(1/n_in + 1/n_out)):
+    compare attacks by them, and claim only what a threshold chosen on other data reaches.
+
+    Args:
+      scores: [n] or [n, 1], of any float type; -inf ranks lowest, +inf highest.
+      is_member: [n] or [n, 1], bool or 0 and 1.
+      confidence: coverage of each interval by itself, in (0, 1).
+
+    Returns:
+      The AUC, the best threshold's accuracy, the TPR at low FPR, their intervals, the counts.
+
+    Raises:
+      ValueError: if confidence is not in (0, 1), or for NaN, one class only, unequal lengths or
+        no scores.
+
+    References:
+      Yeom et al., Privacy Risk in Machine Learning, 2018 (advantage); Carlini et al.,
+      Membership Inference Attacks From First Principles, 2022 (TPR at low FPR).
+    """
+    area = intervals.delong(scores, is_member, confidence=confidence)
+    curve = roc_curve(scores, is_member)
+    advantage = float(np.max(curve.tpr - curve.fpr))
+    num_members = int(np.asarray(is_member).astype(bool).sum())
+    points = {
+        key: at_fpr(scores, is_member, fpr=float(key), confidence=confidence) for key in LOW_FPRS
+    }
+    given = {key: point for key, point in points.items() if point.resolvable}
+    return Membership(
+        auc=area.auc,
+        auc_interval=(area.lower, area.upper),
+        balanced_accuracy=(1 + advantage) / 2,
+        advantage=advantage,
+        tpr_at_fpr={key: given[key].tpr if key in given else None for key in LOW_FPRS},
+        tpr_at_fpr_interval={
+            key: given[key].tpr_interval if key in given else None for key in LOW_FPRS
+        },
+        coarse=tuple(key for key, point in given.items() if point.coarse),
+        num_members=num_members,
+        num_nonmembers=len(np.asarray(is_member)) - num_members,
+        confidence=confidence,
+    )
+
+
+def _allowed(num_nonmembers: int, fpr: float) -> int:
+    """The most false positives with rate <= fpr, as the division rounds: 29 of 100 at 0.29."""
+    most = int(num_nonmembers * fpr) + 1
+    while most / num_nonmembers > fpr:
+        most -= 1
+    return most

@@ -1,0 +1,58 @@
+"""Figures, as SVG text. The only module that imports matplotlib."""
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+
+_COLOURS = ("#b3261e", "#1b5fa8", "#2e7d32", "#8a5a00", "#6a3fa0")
+_STYLE = {
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "jaxpriv",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+
+def roc_svg(curves: Sequence[dict[str, Any]], *, smallest: float) -> str:
+    """Draws ROC curves on logarithmic axes.
+
+    Args:
+      curves: each with name, fpr, tpr and auc.
+      smallest: where the axes begin; below it a data set of this size shows nothing.
+
+    Returns:
+      An <svg> element.
+    """
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(5.6, 4.6), layout="constrained")
+        axes = figure.add_subplot()
+        diagonal = np.geomspace(smallest, 1, 50)
+        axes.plot(diagonal, diagonal, color="#777777", lw=1, ls=":", label="guessing")
+        for i, curve in enumerate(curves):
+            fpr = np.maximum(curve["fpr"], smallest / 2)
+            tpr = np.maximum(curve["tpr"], smallest / 2)
+            name = f"{curve['name']} (AUC {curve['auc']:.3f})"
+            style = {"color": _COLOURS[i % len(_COLOURS)], "drawstyle": "steps-post", "lw": 1.8}
+            axes.plot(fpr, tpr, label=name, **style)
+        axes.axvline(0.01, color="#bbbbbb", lw=0.8, zorder=0)
+        axes.set(
+            xscale="log",
+            yscale="log",
+            xlim=(smallest, 1),
+            ylim=(smallest, 1.05),
+            xlabel="false positive rate: non-members called members",
+            ylabel="true positive rate: members found",
+        )
+        axes.grid(which="major", color="#eeeeee", lw=0.8)
+        axes.legend(loc="lower right", frameon=False)
+        out = io.StringIO()
+        FigureCanvasSVG(figure).print_svg(out, metadata={"Date": None})
+    text = out.getvalue()
+    return text[text.index("<svg") :]

@@ -1,0 +1,300 @@
+"""Trains, attacks and accounts: everything that a privacy report says, as one plain dict.
+
+The target sees a random half of the records; the other half tests it and plays the
+non-members. Shadow models see random halves of the same pool; the target is not among them.
+"""
+
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+import jaxpriv
+from jaxpriv import _check, _types, accounting, grads, metrics, models, sampling, training
+from jaxpriv.attacks import lira, threshold
+from jaxpriv.data import Dataset
+from jaxpriv.metrics import scores as membership_scores
+
+LIMITS = (
+    "The guarantee is for exact arithmetic; floating-point noise is not covered.",
+    "jax.random is not a cryptographically secure generator: whoever learns the seed can "
+    "subtract the noise.",
+    "Choosing hyper-parameters on the same records costs privacy too; that cost is not included.",
+    "An attack that finds nothing proves nothing: a stronger one may exist. Only epsilon bounds "
+    "every attack.",
+    "Each record is attacked on its own; intervals treat records of one model as independent.",
+    "A shadow half and its complement are drawn together, so shadow models are independent in "
+    "pairs only.",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a report trains and how; the privacy parameters have no defaults.
+
+    epsilons: one DP-SGD model for each; none: the plain model alone.
+    delta: for every epsilon; None only where there is no epsilon.
+    relation: by which epsilon is promised.
+    seed: of everything random.
+    shadows: models an attack learns from, even.
+    width: of the one hidden layer.
+    sampling_prob: share of the members in a batch.
+    clip_norm: of DP-SGD.
+    steps, learning_rate: of DP-SGD with Adam.
+    plain_steps, plain_learning_rate: of plain Adam.
+    """
+
+    epsilons: tuple[float, ...]
+    delta: float | None
+    relation: _types.Relation | None
+    seed: int = 0
+    shadows: int = 16
+    width: int = 256
+    sampling_prob: float = 0.1
+    clip_norm: float = 1.0
+    steps: int = 400
+    learning_rate: float = 0.01
+    plain_steps: int = 600
+    plain_learning_rate: float = 0.003
+
+    def __post_init__(self) -> None:
+        _check.positive_int(shadows=self.shadows)
+        if self.shadows < 4 or self.shadows % 2:
+            raise ValueError(f"Expected an even number of shadows >= 4, got {self.shadows}.")
+        if self.epsilons:
+            _check.open_unit(delta=self.delta)
+            _check.one_of(_types.RELATIONS, relation=self.relation)
+        for epsilon in self.epsilons:
+            _check.positive(epsilon=epsilon)
+
+
+class Split(NamedTuple):
+    """Positions of the target's members and of the rest, and the pool itself."""
+
+    members: Int[np.ndarray, " k"]
+    others: Int[np.ndarray, " l"]
+    x: Float[Array, "n d"]
+    y: Int[Array, " n"]
+
+    def is_member(self) -> Bool[np.ndarray, " n"]:
+        """Whether the target was trained on each record."""
+        return np.isin(np.arange(len(self.y)), self.members)
+
+
+class Recipe(NamedTuple):
+    """One way to train: a name, a noise multiplier (None: plain) and the algorithm."""
+
+    name: str
+    target_epsilon: float | None
+    noise_multiplier: float | None
+    steps: int
+    make_alg: Callable[[int], training.Algorithm]
+
+
+def run_report(
+    dataset: Dataset, settings: Settings, *, log: Callable[[str], None] = lambda text: None
+) -> dict[str, Any]:
+    """Trains a plain model and one for each epsilon, attacks all, accounts for all.
+
+    Args:
+      dataset: the pool of records.
+      settings: what to train.
+      log: told what is being done.
+
+    Returns:
+      The report; `card.schema.json` describes it.
+
+    Raises:
+      ValueError: if there are too few records, or an epsilon cannot be reached.
+    """
+    if len(dataset) < 40:
+        raise ValueError(f"Expected at least 40 records, got {len(dataset)}.")
+    started = time.monotonic()
+    split_key, shadow_key, *model_keys = jax.random.split(
+        jax.random.key(settings.seed), 3 + len(settings.epsilons)
+    )
+    split = _split(split_key, dataset)
+    is_shadow_member = training.shadows.halves(
+        shadow_key, len(dataset), num_models=settings.shadows
+    )
+    entries = []
+    for key, recipe in zip(model_keys, _recipes(dataset, split, settings, log), strict=True):
+        log(f"{recipe.name}: training the target and {settings.shadows} shadow models")
+        entries.append(_entry(key, recipe, dataset, split, is_shadow_member, settings))
+    return {
+        "schema_version": 1,
+        "jaxpriv": jaxpriv.__version__,
+        "versions": _versions(),
+        "settings": asdict(settings),
+        "data": {
+            "name": dataset.name,
+            "source": dataset.source,
+            "num_examples": len(dataset),
+            "num_classes": dataset.num_classes,
+            "num_members": len(split.members),
+            "num_nonmembers": len(split.others),
+        },
+        "models": entries,
+        "limits": list(LIMITS),
+        "seconds": round(time.monotonic() - started, 1),
+    }
+
+
+def _split(key: PRNGKeyArray, dataset: Dataset) -> Split:
+    order = np.asarray(jax.random.permutation(key, len(dataset)))
+    half = (len(dataset) + 1) // 2
+    return Split(
+        np.sort(order[:half]), np.sort(order[half:]), jnp.asarray(dataset.x), jnp.asarray(dataset.y)
+    )
+
+
+def _recipes(
+    dataset: Dataset, split: Split, settings: Settings, log: Callable[[str], None]
+) -> list[Recipe]:
+    loss = _loss(_model(dataset, settings))
+    q = settings.sampling_prob
+
+    def plain(size: int) -> training.Algorithm:
+        optimizer = optax.adam(settings.plain_learning_rate)
+        return training.sgd(loss, optimizer, sampling.poisson(size, sampling_prob=q))
+
+    recipes = [Recipe("plain", None, None, settings.plain_steps, plain)]
+    for epsilon in settings.epsilons:
+        log(f"epsilon {epsilon:g}: calibrating the noise")
+        assert settings.delta is not None
+        assert settings.relation is not None
+        noise_multiplier = accounting.calibrate(
+            sampling.poisson(len(split.members), sampling_prob=q),
+            steps=settings.steps,
+            epsilon=epsilon,
+            delta=settings.delta,
+            relation=settings.relation,
+        )
+
+        def private(size: int, z: float = noise_multiplier) -> training.Algorithm:
+            grad = grads.clipped_grad(loss, clip_norm=settings.clip_norm)
+            sampler = sampling.poisson(size, sampling_prob=q)
+            optimizer = optax.adam(settings.learning_rate)
+            return training.dpsgd(grad, optimizer, sampler, noise_multiplier=z)
+
+        name = f"DP-SGD, epsilon {epsilon:g}"
+        recipes.append(Recipe(name, epsilon, noise_multiplier, settings.steps, private))
+    return recipes
+
+
+def _model(dataset: Dataset, settings: Settings) -> models.MLP:
+    return models.MLP(widths=(settings.width,), num_classes=dataset.num_classes)
+
+
+def _loss(model: models.MLP) -> _types.Loss:
+    def loss(params, example, key):
+        del key
+        x, y = example
+        return optax.softmax_cross_entropy_with_integer_labels(model.apply(params, x), y)
+
+    return loss
+
+
+def _entry(
+    key: PRNGKeyArray,
+    recipe: Recipe,
+    dataset: Dataset,
+    split: Split,
+    is_shadow_member: Bool[np.ndarray, "m n"],
+    settings: Settings,
+) -> dict[str, Any]:
+    """Everything the report says of one model."""
+    model = _model(dataset, settings)
+    init_key, target_key, shadow_key = jax.random.split(key, 3)
+
+    def init(key):
+        return model.init(key, split.x[0])
+
+    alg = recipe.make_alg(len(split.members))
+    data = (split.x[split.members], split.y[split.members])
+    state, _ = training.fit(target_key, alg, init(init_key), data, steps=recipe.steps)
+    shadow_params = training.shadows.train(
+        shadow_key,
+        recipe.make_alg,
+        init,
+        (split.x, split.y),
+        is_member=is_shadow_member,
+        steps=recipe.steps,
+    )
+    target_logits = model.apply(state.params, split.x)
+    shadow_logits = jax.lax.map(lambda p: model.apply(p, split.x), shadow_params)
+    correct = np.asarray(target_logits.argmax(-1) == split.y)
+    return {
+        "name": recipe.name,
+        "private": recipe.noise_multiplier is not None,
+        "accuracy": {
+            "train": float(correct[split.members].mean()),
+            "test": float(correct[split.others].mean()),
+        },
+        "noise_multiplier": recipe.noise_multiplier,
+        "target_epsilon": recipe.target_epsilon,
+        "steps": recipe.steps,
+        "guarantee": _guarantee(alg, recipe, settings),
+        "attacks": _attacks(target_logits, shadow_logits, split, is_shadow_member),
+    }
+
+
+def _guarantee(
+    alg: training.Algorithm, recipe: Recipe, settings: Settings
+) -> dict[str, dict[str, float]] | None:
+    """Epsilon, and the largest advantage of any attacker, under both relations."""
+    if recipe.noise_multiplier is None or settings.delta is None:
+        return None
+    event = alg.event(recipe.steps)
+    return {
+        relation: {
+            "epsilon": accounting.epsilon(event, delta=settings.delta, relation=relation),
+            "delta": settings.delta,
+            "advantage_bound": accounting.advantage_bound(event, relation=relation),
+        }
+        for relation in _types.RELATIONS
+    }
+
+
+def _attacks(
+    target_logits: Float[Array, "n c"],
+    shadow_logits: Float[Array, "m n c"],
+    split: Split,
+    is_shadow_member: Bool[np.ndarray, "m n"],
+) -> dict[str, Any]:
+    """LiRA and the loss threshold, each with its metrics and its ROC curve."""
+    confidence = jax.vmap(membership_scores.logit_confidence)
+    losses = jax.vmap(membership_scores.negative_loss)
+    everywhere = jax.vmap(confidence, in_axes=(0, None))(shadow_logits, split.y)
+    ratios = lira.online(confidence(target_logits, split.y), everywhere, is_shadow_member)
+    shadow_losses = jax.vmap(losses, in_axes=(0, None))(shadow_logits, split.y)
+    fitted = threshold.fit(shadow_losses, is_shadow_member)
+    margins = threshold.apply(fitted, losses(target_logits, split.y))
+    is_member = split.is_member()
+    return {"lira": _measured(ratios, is_member), "threshold": _measured(margins, is_member)}
+
+
+def _measured(scores: Float[np.ndarray, " n"], is_member: Bool[np.ndarray, " n"]) -> PyTree:
+    """Metrics, and the balanced accuracy where the attack's own threshold, 0, decides."""
+    scores = np.asarray(scores, np.float64)
+    curve = metrics.roc_curve(scores, is_member)
+    decided = scores > 0
+    return {
+        **metrics.membership(scores, is_member)._asdict(),
+        "accuracy_at_zero": float((decided[is_member].mean() + (~decided[~is_member]).mean()) / 2),
+        "roc": {"fpr": curve.fpr.tolist(), "tpr": curve.tpr.tolist()},
+    }
+
+
+def _versions() -> dict[str, str]:
+    names = ("jax", "flax", "optax", "numpy", "scipy", "dp-accounting")
+    found = {name: metadata.version(name) for name in names}
+    return {"python": platform.python_version(), "device": jax.devices()[0].device_kind, **found}

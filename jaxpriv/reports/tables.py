@@ -1,0 +1,102 @@
+"""The sentences and cells of a report, from its numbers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+_RELATION_NAMES = {
+    "add_or_remove_one": "one record added or removed",
+    "replace_one": "one record replaced",
+}
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """0.9123 -> '91.2 %', unbreakable."""
+    return f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"
+
+
+def interval(ends: Sequence[float] | None, *, as_percent: bool = False) -> str:
+    """(0.5, 0.6) -> '0.500 to 0.600', or in percent, unbreakable; '' for None."""
+    if ends is None:
+        return ""
+    low, high = ends
+    text = f"{100 * low:.1f} to {100 * high:.1f} %" if as_percent else f"{low:.3f} to {high:.3f}"
+    return text.replace(" ", "\N{NO-BREAK SPACE}")
+
+
+def relation_name(relation: str) -> str:
+    """What the relation says of neighbouring data sets, in words."""
+    return _RELATION_NAMES[relation]
+
+
+def tpr_rows(attack: dict[str, Any]) -> list[dict[str, str]]:
+    """TPR at each fixed FPR, with its interval and what to think of it."""
+    rows = []
+    for key, tpr in attack["tpr_at_fpr"].items():
+        note = "coarse" if key in attack["coarse"] else ""
+        if tpr is None:
+            note = f"not resolvable with {attack['num_nonmembers']} non-members"
+        rows.append(
+            {
+                "fpr": f"{100 * float(key):g} %",
+                "tpr": "n/a" if tpr is None else percent(tpr),
+                "interval": interval(attack["tpr_at_fpr_interval"][key], as_percent=True),
+                "note": note,
+            }
+        )
+    return rows
+
+
+def finding(model: dict[str, Any]) -> str:
+    """What the strongest measured attack shows of one model, in one word or two."""
+    low, _ = model["attacks"]["lira"]["auc_interval"]
+    return "membership leaks" if low > 0.5 else "no leak detected"
+
+
+def summary(report: dict[str, Any]) -> str:
+    """One paragraph in plain words.
+
+    Args:
+      report: from `run.run_report`.
+
+    Returns:
+      The paragraph, as text.
+    """
+    data, (plain, *private) = report["data"], report["models"]
+    sentences = [
+        f"{_capital(data['name'])}: {data['num_examples']:,} records. "
+        f"A model trained without protection on {data['num_members']:,} of them classifies "
+        f"{percent(plain['accuracy']['test'])} of the others correctly. {_attacked(plain)}"
+    ]
+    for model in private:
+        relation = report["settings"]["relation"]
+        promise = model["guarantee"][relation]
+        sentences.append(
+            f"Trained with DP-SGD it is {percent(model['accuracy']['test'])} correct and carries a "
+            f"guarantee: epsilon = {promise['epsilon']:.2f} at delta = {promise['delta']:g} "
+            f"({relation_name(relation)}). {_attacked(model)} "
+            f"Whatever the attack, the share of members found minus the share of non-members "
+            f"wrongly accused stays below {percent(promise['advantage_bound'], 0)}."
+        )
+    return " ".join(sentences)
+
+
+def _attacked(model: dict[str, Any]) -> str:
+    attack = model["attacks"]["lira"]
+    low, high = attack["auc_interval"]
+    result = (
+        "tells members from non-members better than chance"
+        if low > 0.5
+        else "does not do measurably better than chance at telling members from non-members"
+    )
+    text = (
+        f"The likelihood-ratio attack {result} (AUC {attack['auc']:.3f}, 95 % interval {low:.3f} "
+        f"to {high:.3f}; 0.5 is guessing)"
+    )
+    tpr = attack["tpr_at_fpr"]["0.01"]
+    if tpr is None:
+        return text + "."
+    return text + f", and finds {percent(tpr)} of the members at 1 % false alarms."
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,178 @@
+"""Training algorithms: pure functions over any optax optimiser, each with the event it spends.
+
+In the shapes below `b` counts the rows of a padded batch.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from jaxpriv import _check, _tree
+from jaxpriv._types import Batch, Loss, Params, Sampler
+from jaxpriv.grads import ClippedGrad
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+
+class State(NamedTuple):
+    """What the next step needs.
+
+    params: trainable leaves.
+    opt_state: of the optax optimiser.
+    step: steps done.
+    """
+
+    params: Params
+    opt_state: PyTree
+    step: Int[Array, ""]
+
+
+class SgdInfo(NamedTuple):
+    """What the reader of an SGD run needs. Not private.
+
+    loss: mean over the batch, before the step.
+    batch_size: real rows.
+    """
+
+    loss: Float[Array, ""]
+    batch_size: Int[Array, ""]
+
+
+class DpsgdInfo(NamedTuple):
+    """What the reader of a DP-SGD run needs. Not private: do not publish it.
+
+    mean_norm: of the per-example gradients before clipping, over finite ones.
+    clipped_share: of the real rows, those with a norm above the clip norm.
+    batch_size: real rows; 0 is legal.
+    """
+
+    mean_norm: Float[Array, ""]
+    clipped_share: Float[Array, ""]
+    batch_size: Int[Array, ""]
+
+
+class Algorithm(NamedTuple):
+    """A training algorithm.
+
+    init: (params) -> State.
+    update: (key, state, batch, mask) -> (State, Info).
+    sampler: draws the batches that `event` assumes.
+    event: (steps) -> what they spend, as a dp_accounting event.
+    """
+
+    init: Callable[[Params], State]
+    update: Callable[[PRNGKeyArray, State, Batch, Bool[Array, " b"]], tuple[State, Any]]
+    sampler: Sampler
+    event: Callable[[int], "DpEvent"]
+
+
+def sgd(loss: Loss, optimizer: optax.GradientTransformation, sampler: Sampler) -> Algorithm:
+    """Follows the mean gradient of each batch. No privacy.
+
+    Args:
+      loss: `loss(params, example, key)` of one example.
+      optimizer: any optax transformation.
+      sampler: any; the mean is over the rows that were drawn.
+
+    Returns:
+      The algorithm; its event is the non-private one.
+    """
+
+    def mean_loss(params, batch, mask, key):
+        keys = jax.random.split(key, mask.shape[0])
+        losses = jax.vmap(loss, in_axes=(None, 0, 0))(params, batch, keys)
+        count = jnp.maximum(mask.sum(), 1).astype(losses.dtype)
+        return jnp.where(mask, losses, 0).sum() / count
+
+    def update(key, state, batch, mask):
+        value, grads = jax.value_and_grad(mean_loss)(state.params, batch, mask, key)
+        return _apply(optimizer, state, grads), SgdInfo(value, mask.sum())
+
+    def event(steps: int) -> "DpEvent":
+        import dp_accounting
+
+        _check.positive_int(steps=steps)
+        return dp_accounting.NonPrivateDpEvent()
+
+    return Algorithm(_initialiser(optimizer), update, sampler, event)
+
+
+def dpsgd(
+    clipped_grad: ClippedGrad,
+    optimizer: optax.GradientTransformation,
+    sampler: Sampler,
+    *,
+    noise_multiplier: float,
+) -> Algorithm:
+    """Follows noisy sums of clipped per-example gradients: DP-SGD.
+
+    g = (sum_i clip(g_i) + N(0, (z C)^2 I)) / expected batch size. The divisor is public; an empty
+    batch is noised, applied and counted like any other. A step is the sampler's event with
+    noise multiplier z, under either neighbouring relation.
+
+    Args:
+      clipped_grad: from `grads.clipped_grad`; brings the clip norm C.
+      optimizer: any optax transformation; it sees private gradients only.
+      sampler: `sampling.poisson` or `sampling.full_batch`.
+      noise_multiplier: z = standard deviation of the noise on the sum / C; 0 is no privacy
+        (epsilon is inf).
+
+    Returns:
+      The algorithm.
+
+    Raises:
+      ValueError: if noise_multiplier is negative or not finite, or the sampler has no guarantee.
+
+    References:
+      Abadi et al., Deep Learning with Differential Privacy, 2016, Algorithm 1.
+    """
+    _check.non_negative(noise_multiplier=noise_multiplier)
+    sampler.event(noise_multiplier=noise_multiplier, steps=1)  # refuses what has no guarantee
+    std = noise_multiplier * clipped_grad.clip_norm
+
+    def update(key, state, batch, mask):
+        examples_key, noise_key = jax.random.split(key)
+        total, norms = clipped_grad(state.params, batch, mask, examples_key)
+        noise = _tree.normal_like(noise_key, total, std=std)
+        grads = jax.tree.map(lambda t, n: (t + n) / sampler.expected_batch_size, total, noise)
+        return _apply(optimizer, state, grads), _info(norms, mask, clipped_grad.clip_norm)
+
+    def event(steps: int) -> "DpEvent":
+        _check.positive_int(steps=steps)
+        return sampler.event(noise_multiplier=noise_multiplier, steps=steps)
+
+    return Algorithm(_initialiser(optimizer), update, sampler, event)
+
+
+def _info(norms: Float[Array, " b"], mask: Bool[Array, " b"], clip_norm: float) -> DpsgdInfo:
+    def mean(values, among):
+        count = jnp.maximum(among.sum(), 1).astype(norms.dtype)
+        return jnp.where(among, values, 0).sum() / count
+
+    return DpsgdInfo(
+        mean_norm=mean(norms, mask & jnp.isfinite(norms)),
+        clipped_share=mean((norms > clip_norm).astype(norms.dtype), mask),
+        batch_size=mask.sum(),
+    )
+
+
+def _initialiser(optimizer: optax.GradientTransformation) -> Callable[[Params], State]:
+    def init(params):
+        params = jax.tree.map(jnp.asarray, params)
+        return State(params, optimizer.init(params), jnp.int32(0))
+
+    return init
+
+
+def _apply(optimizer: optax.GradientTransformation, state: State, grads: PyTree) -> State:
+    grads = jax.tree.map(lambda g, p: g.astype(p.dtype), grads, state.params)
+    # optax's Adam family raises a float to an int32 power.
+    with jax.numpy_dtype_promotion("standard"):
+        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+    params = jax.tree.map(lambda p, u: p + u.astype(p.dtype), state.params, updates)
+    return State(params, opt_state, state.step + 1)

@@ -1,0 +1,92 @@
+"""Shadow models: the same training on random halves of one pool.
+
+Halves come in complementary pairs, so every record is a member of exactly half of the models.
+Within a pair memberships are therefore not independent. In the shapes below `m` counts models
+and `n` records.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, PRNGKeyArray, PyTree
+
+from jaxpriv import _check
+from jaxpriv._types import Params
+from jaxpriv.training import loop
+from jaxpriv.training.algorithms import Algorithm
+
+
+def halves(key: PRNGKeyArray, n: int, *, num_models: int) -> Bool[np.ndarray, "m n"]:
+    """Draws complementary random halves of n records.
+
+    Args:
+      key: consumed.
+      n: records in the pool; >= 2. When odd, a half has (n + 1) / 2 records in the first
+        models and (n - 1) / 2 in their complements.
+      num_models: even.
+
+    Returns:
+      Whether record j is a member of model i; model i + m/2 is the complement of model i.
+
+    Raises:
+      ValueError: if num_models is odd or n < 2.
+    """
+    _check.positive_int(n=n, num_models=num_models)
+    if num_models % 2 or n < 2:
+        raise ValueError(
+            f"Expected an even num_models and n >= 2, got num_models={num_models}, n={n}."
+        )
+    orders = jax.vmap(lambda k: jax.random.permutation(k, n))(
+        jax.random.split(key, num_models // 2)
+    )
+    first = np.asarray(orders) < (n + 1) // 2
+    return np.concatenate([first, ~first])
+
+
+def train(
+    key: PRNGKeyArray,
+    make_alg: Callable[[int], Algorithm],
+    init: Callable[[PRNGKeyArray], Params],
+    data: PyTree,
+    *,
+    is_member: Bool[np.ndarray, "m n"],
+    steps: int,
+    chunk: int | None = None,
+) -> Params:
+    """Trains one model on each row of members.
+
+    Args:
+      key: consumed.
+      make_alg: number of members -> algorithm.
+      init: key -> initial parameters.
+      data: the pool; pytree with leading axis n.
+      is_member: from `halves`, or any rows.
+      steps: of every model.
+      chunk: models in one program, as for `fit_many`.
+
+    Returns:
+      Final parameters, stacked along m, in the order of the rows.
+    """
+    init_key, run_key = jax.random.split(key)
+    params = jax.vmap(init)(jax.random.split(init_key, len(is_member)))
+    keys = jax.random.split(run_key, len(is_member))
+    sizes = is_member.sum(axis=1)
+    trained, order = [], []
+    for size in np.unique(sizes):
+        (models,) = np.nonzero(sizes == size)
+        members = np.stack([np.nonzero(is_member[i])[0] for i in models])
+        states, _ = loop.fit_many(
+            keys[models],
+            lambda _, size=int(size): make_alg(size),
+            jax.tree.map(lambda leaf, models=models: leaf[models], params),
+            data,
+            members=members,
+            steps=steps,
+            chunk=chunk,
+        )
+        trained.append(states.params)
+        order.append(models)
+    back = np.argsort(np.concatenate(order))
+    return jax.tree.map(lambda *x: jnp.concatenate(x)[back], *trained)

@@ -1,0 +1,285 @@
+"""LiRA against a slow loop, closed forms, the null, and scores that break naive Gaussians."""
+
+import math
+
+import jax.numpy as jnp
+import jaxtyping
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from scipy import stats
+
+from jaxpriv import metrics
+from jaxpriv.attacks import lira
+
+VARIANCES = ["fixed", "per_example"]
+wild = st.one_of(
+    st.floats(-5, 5),
+    st.sampled_from([0.1, np.inf, -np.inf, 1e30, -1e30, 1.7e308, -1.7e308, 5e-324, 1e-200]),
+)
+
+
+def slow_online(scores, shadow_scores, inside, *, variance):
+    """Algorithm 1, one record at a time; every record has two shadows on either side."""
+    sides = [
+        [shadow_scores[mask[:, i], i] for i in range(len(scores))] for mask in (inside, ~inside)
+    ]
+    likelihoods = []
+    for side in sides:
+        squares = sum(((own - own.mean()) ** 2).sum() for own in side)
+        pooled = squares / (sum(map(len, side)) - len(side))
+        variances = [pooled if variance == "fixed" else own.var(ddof=1) for own in side]
+        likelihoods.append(
+            [
+                stats.norm.logpdf(s, own.mean(), math.sqrt(v))
+                for s, own, v in zip(scores, side, variances, strict=True)
+            ]
+        )
+    return np.subtract(*likelihoods)
+
+
+def trainings(seed, *, shadows, records, gap=1.0, spread=1.0):
+    """A target and its shadows; every shadow holds a random half, in complementary pairs.
+
+    Records differ in difficulty; being a member adds `gap` deviations.
+    """
+    rng = np.random.default_rng(seed)
+    half = rng.permuted(np.tile(np.arange(records) % 2 == 0, (shadows // 2, 1)), axis=1)
+    inside = np.concatenate([half, ~half])
+    is_member = rng.random(records) < 0.5
+    level, deviation = 3 * rng.normal(size=records), spread * np.exp(rng.normal(size=records) / 4)
+    draw = lambda hold: level + deviation * (rng.normal(size=hold.shape) + gap * hold)  # noqa: E731
+    return draw(is_member), draw(inside), inside, is_member
+
+
+@pytest.fixture
+def unchecked():
+    """As outside pytest, where shapes are checked by the library alone."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.parametrize("variance", VARIANCES)
+@pytest.mark.parametrize("records", [1, 30, 5000])
+def test_online_is_the_slow_loop(variance, records):
+    scores, shadow_scores, inside, _ = trainings(records, shadows=16, records=records)
+    inside[0], inside[1], inside[2], inside[3] = True, True, False, False
+    slow = slow_online(scores, shadow_scores, inside, variance=variance)
+    ours = lira.online(scores, shadow_scores, inside, variance=variance)
+    np.testing.assert_allclose(ours, slow, rtol=1e-9, atol=1e-9)
+
+
+def test_fixed_is_the_default():
+    *given_arrays, _ = trainings(5, shadows=8, records=20)
+    fixed = lira.online(*given_arrays, variance="fixed")
+    assert (lira.online(*given_arrays) == fixed).all()
+    assert not np.allclose(fixed, lira.online(*given_arrays, variance="per_example"))
+
+
+def test_two_gaussians_have_the_known_roc():
+    scores, shadow_scores, inside, is_member = trainings(7, shadows=256, records=4000, gap=1.0)
+    known = stats.norm.cdf(1 / math.sqrt(2))
+    error = math.sqrt(known * (1 - known) / 2000)
+    ours = metrics.membership(
+        lira.online(scores, shadow_scores, inside, variance="per_example"), is_member
+    )
+    assert abs(ours.auc - known) < 3 * error
+    assert ours.tpr_at_fpr["0.01"] == pytest.approx(
+        stats.norm.sf(stats.norm.isf(0.01) - 1), abs=0.03
+    )
+    # The records' own levels, three deviations wide, drown a global threshold.
+    assert metrics.membership(scores, is_member).auc < known - 0.1
+
+
+@pytest.mark.parametrize("variance", VARIANCES)
+@pytest.mark.parametrize("shadows", [2, 4, 16, 64])
+def test_exchangeable_scores_reveal_nothing(variance, shadows):
+    scores, shadow_scores, inside, is_member = trainings(11, shadows=shadows, records=4000, gap=0.0)
+    auc = metrics.membership(
+        lira.online(scores, shadow_scores, inside, variance=variance), is_member
+    ).auc
+    assert abs(auc - 0.5) < 4 * math.sqrt(1 / 12 * (1 / 2000 + 1 / 2000))
+
+
+@pytest.mark.parametrize("variance", VARIANCES)
+@pytest.mark.parametrize("shadows", [2, 4, 16])
+def test_few_shadows_still_find_members(variance, shadows):
+    scores, shadow_scores, inside, is_member = trainings(13, shadows=shadows, records=4000, gap=2.0)
+    ratios = lira.online(scores, shadow_scores, inside, variance=variance)
+    assert metrics.membership(ratios, is_member).auc > 0.6
+
+
+@pytest.mark.parametrize("variance", VARIANCES)
+def test_orders_of_shadows_and_records_do_not_matter(variance):
+    scores, shadow_scores, inside, _ = trainings(17, shadows=8, records=40)
+    plain = lira.online(scores, shadow_scores, inside, variance=variance)
+    rows, columns = np.random.default_rng(0).permutation(8), np.arange(40)[::-1]
+    mixed = lira.online(
+        scores[columns],
+        shadow_scores[rows][:, columns],
+        inside[rows][:, columns],
+        variance=variance,
+    )
+    np.testing.assert_allclose(mixed, plain[columns], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("variance", VARIANCES)
+@pytest.mark.parametrize(("scale", "shift"), [(2.0**-100, 0.0), (2.0**200, 0.0), (-1.0, 100.0)])
+def test_units_do_not_matter(variance, scale, shift):
+    scores, shadow_scores, inside, _ = trainings(19, shadows=8, records=40)
+    plain = lira.online(scores, shadow_scores, inside, variance=variance)
+    other = lira.online(
+        scale * scores + shift, scale * shadow_scores + shift, inside, variance=variance
+    )
+    np.testing.assert_allclose(other, plain, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("variance", VARIANCES)
+@given(st.data())
+def test_no_score_is_ever_infinite_or_nan(variance, data):
+    m, n = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 5))
+    shadow_scores = data.draw(npst.arrays(np.float64, (m, n), elements=wild))
+    scores = data.draw(npst.arrays(np.float64, (n,), elements=wild))
+    inside = data.draw(npst.arrays(bool, (m, n)))
+    ratios = lira.online(scores, shadow_scores, inside, variance=variance)
+    assert np.isfinite(ratios).all()
+    assert (ratios[~lira.covered(inside)] == 0).all()
+
+
+@pytest.mark.parametrize("variance", VARIANCES)
+@pytest.mark.parametrize("level", [0.0, 0.1, -7.3, 1e30, np.inf])
+def test_identical_scores_are_no_evidence(variance, level):
+    inside = np.arange(7)[:, None] < np.array([3, 1, 6])
+    ratios = lira.online(np.full(3, level), np.full((7, 3), level), inside, variance=variance)
+    np.testing.assert_allclose(ratios, 0, atol=1e-6)
+
+
+def test_a_record_with_identical_scores_does_not_outshout_the_others():
+    scores, shadow_scores, inside, _ = trainings(23, shadows=16, records=100, gap=0.0)
+    shadow_scores[:, 0] = scores[0]
+    shadow_scores[inside[:, 1], 1] = scores[1]
+    ratios = lira.online(scores, shadow_scores, inside, variance="per_example")
+    assert ratios[0] == pytest.approx(0, abs=1e-6)
+    assert abs(ratios[1]) < 20
+
+
+def test_one_in_model_takes_the_fixed_variance():
+    scores, shadow_scores, inside, _ = trainings(29, shadows=8, records=50)
+    inside[:, 0] = np.arange(8) == 3
+    ours = lira.online(scores, shadow_scores, inside, variance="per_example")[0]
+    ins = [shadow_scores[inside[:, i], i] for i in range(50)]
+    fixed = sum(own.var() * len(own) for own in ins) / (inside.sum() - 50)
+    out = shadow_scores[~inside[:, 0], 0]
+    slow = stats.norm.logpdf(scores[0], shadow_scores[3, 0], math.sqrt(fixed))
+    assert ours == pytest.approx(slow - stats.norm.logpdf(scores[0], out.mean(), out.std(ddof=1)))
+
+
+def test_a_side_that_never_repeats_takes_the_variance_of_the_other():
+    shadow_scores, inside = np.array([[4.0], [0.0], [2.0]]), np.array([[True], [False], [False]])
+    ratio = lira.online(np.array([3.0]), shadow_scores, inside)
+    assert ratio == pytest.approx(((3 - 1) ** 2 - (3 - 4) ** 2) / (2 * 2.0))
+
+
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+@pytest.mark.parametrize("variance", VARIANCES)
+def test_one_complementary_pair_takes_the_variance_that_ignores_membership(variance, scale):
+    shadow_scores, inside = scale * np.array([[4.0], [0.0]]), np.array([[True], [False]])
+    ratio = lira.online(scale * np.array([3.0]), shadow_scores, inside, variance=variance)
+    assert ratio == pytest.approx(((3 - 0) ** 2 - (3 - 4) ** 2) / (2 * np.var([4, 0], ddof=1)))
+
+
+def test_records_without_both_sides_score_zero():
+    inside = np.array([[1, 0, 1, 0], [1, 0, 0, 1], [1, 0, 1, 1]])
+    assert lira.covered(inside).tolist() == [False, False, True, True]
+    shadow_scores = np.random.default_rng(0).normal(size=(3, 4))
+    ratios = lira.online(np.full(4, 5.0), shadow_scores, inside)
+    assert (ratios == 0).tolist() == [True, True, False, False]
+
+
+def test_infinite_scores_count_as_the_extremes_seen():
+    scores, shadow_scores, inside, _ = trainings(31, shadows=8, records=20)
+    low = min(scores.min(), shadow_scores.min())
+    high = max(scores.max(), shadow_scores.max())
+    clipped, wild_scores = shadow_scores.copy(), shadow_scores.copy()
+    clipped[0, :3], wild_scores[0, :3] = [high, low, high], [np.inf, -np.inf, np.inf]
+    np.testing.assert_allclose(
+        lira.online(np.append(np.inf, scores[1:]), wild_scores, inside),
+        lira.online(np.append(high, scores[1:]), clipped, inside),
+        rtol=1e-9,
+    )
+
+
+@pytest.mark.parametrize("variance", VARIANCES)
+@pytest.mark.parametrize("target", [1.0, np.inf, 1.7e308])
+def test_ratios_are_finite_and_signed_where_no_score_varies(variance, target):
+    inside = np.array([[True], [True], [False], [False]])
+    for shadow_scores in (np.where(inside, np.inf, -np.inf), np.where(inside, 1e-160, 0.0)):
+        ratio = lira.online(np.array([target]), shadow_scores, inside, variance=variance)
+        assert np.isfinite(ratio).all()
+        assert ratio >= 0
+    one_side = np.array([[1.0], [-1.0], [0.0], [0.0]])
+    ratio = lira.online(np.array([target]), one_side, inside, variance=variance)
+    assert 0 < ratio < np.inf
+    separated = np.where(inside, np.inf, -np.inf)
+    assert lira.online(np.array([np.inf]), separated, inside, variance=variance) > 1
+    assert lira.online(np.array([-np.inf]), separated, inside, variance=variance) < -1
+
+
+def test_an_outlier_spoils_its_own_record_only():
+    scores, shadow_scores, inside, _ = trainings(37, shadows=16, records=50)
+    plain = lira.online(scores, shadow_scores, inside, variance="per_example")
+    shadow_scores[2, 0] = 1e30
+    ours = lira.online(scores, shadow_scores, inside, variance="per_example")
+    np.testing.assert_allclose(ours[1:], plain[1:], rtol=1e-9)
+    assert np.isfinite(ours[0])
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.float32])
+def test_jax_arrays_of_small_floats_are_taken_exactly(dtype):
+    scores, shadow_scores, inside, _ = trainings(41, shadows=8, records=20)
+    small, small_shadows = jnp.asarray(scores, dtype), jnp.asarray(shadow_scores, dtype)
+    exact = lira.online(
+        np.asarray(small).astype(np.float64), np.asarray(small_shadows).astype(np.float64), inside
+    )
+    assert (lira.online(small, small_shadows, jnp.asarray(inside)) == exact).all()
+    assert (lira.online(small, small_shadows, inside.astype(np.uint8)) == exact).all()
+
+
+def test_the_arguments_are_left_as_they_were():
+    scores, shadow_scores, inside, _ = trainings(43, shadows=4, records=10)
+    scores[0], shadow_scores[0, 0] = np.inf, -np.inf
+    copies = scores.copy(), shadow_scores.copy(), inside.copy()
+    lira.online(scores, shadow_scores, inside)
+    for array, copy in zip((scores, shadow_scores, inside), copies, strict=True):
+        assert (array == copy).all()
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("scores", "shadow_scores", "inside"),
+    [((3,), (2, 4), (2, 4)), ((3,), (2, 3), (3, 3)), ((3,), (3,), (3,)), ((3, 1), (2, 3), (2, 3))],
+)
+def test_refuses_shapes_that_do_not_fit(scores, shadow_scores, inside):
+    with pytest.raises(
+        ValueError, match=r"^Expected shapes \[n\], \[m, n\] and \[m, n\], got .*\.$"
+    ):
+        lira.online(np.zeros(scores), np.zeros(shadow_scores), np.zeros(inside, bool))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_refuses_an_unknown_variance():
+    with pytest.raises(ValueError, match="Expected variance to be one of fixed, per_example"):
+        lira.online(np.zeros(1), np.zeros((2, 1)), np.eye(2, 1, dtype=bool), variance="global")
+
+
+def test_refuses_nan_and_other_labels():
+    zeros, inside = np.zeros((2, 2)), np.eye(2, dtype=bool)
+    with pytest.raises(ValueError, match="Expected scores without NaN, got 1 NaN"):
+        lira.online(np.array([0.0, np.nan]), zeros, inside)
+    with pytest.raises(ValueError, match="Expected shadow_scores without NaN, got 4 NaN"):
+        lira.online(np.zeros(2), zeros * np.nan, inside)
+    with pytest.raises(ValueError, match="Expected shadow_is_member to hold only 0 and 1"):
+        lira.online(np.zeros(2), zeros, np.array([[0, 1], [2, 0]]))

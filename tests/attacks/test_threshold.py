@@ -1,0 +1,105 @@
+"""The global threshold: chosen on shadows, applied to the target."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn import metrics as sklearn_metrics
+
+from jaxpriv import metrics
+from jaxpriv.attacks import threshold
+
+score = st.one_of(
+    st.integers(-3, 3).map(float), st.sampled_from([np.inf, -np.inf, 1e308, -1e308, 5e-324])
+)
+pools = st.lists(st.tuples(score, st.booleans()), min_size=2, max_size=40).filter(
+    lambda drawn: len({inside for _, inside in drawn}) == 2
+)
+
+
+@given(pools)
+def test_no_threshold_does_better_on_the_shadows(drawn):
+    scores = np.array([[s for s, _ in drawn]])
+    inside = np.array([[y for _, y in drawn]])
+    fitted = threshold.fit(scores, inside)
+    said = threshold.apply(fitted, scores[0]) > 0
+    reached = sklearn_metrics.balanced_accuracy_score(inside[0], said)
+    best = max(sklearn_metrics.balanced_accuracy_score(inside[0], scores[0] > t) for t in scores[0])
+    assert np.isfinite(fitted.threshold)
+    assert reached == pytest.approx(max(best, 0.5)) == pytest.approx(fitted.balanced_accuracy)
+
+
+@pytest.mark.parametrize("array", [np.array, jnp.array])
+def test_the_threshold_lies_halfway_and_the_sign_decides(array):
+    fitted = threshold.fit(
+        array([[1.0, 2.0, 4.0], [6.0, 0.0, 2.0]]),
+        array([[False, False, True], [True, False, False]]),
+    )
+    assert fitted == (3.0, 1.0)
+    applied = threshold.apply(fitted, array([3.5, 3.0, 2.5, np.inf, -np.inf]))
+    assert applied.tolist() == [0.5, 0.0, -0.5, np.inf, -np.inf]
+
+
+def test_scores_that_are_equal_say_member_of_nobody():
+    fitted = threshold.fit(np.ones((2, 3)), np.array([[1, 0, 1], [0, 1, 1]]))
+    assert fitted == (1.0, 0.5)
+    assert not (threshold.apply(fitted, np.ones(3)) > 0).any()
+
+
+@pytest.mark.parametrize("low", [1.0, np.nextafter(1.0, 2.0)])
+def test_neighbouring_floats_are_told_apart(low):
+    scores = np.array([[low, np.nextafter(low, 2.0)]])
+    fitted = threshold.fit(scores, np.array([[False, True]]))
+    assert (threshold.apply(fitted, scores[0]) > 0).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("end", [np.inf, -np.inf])
+def test_infinite_shadow_scores_leave_a_finite_threshold(end):
+    fitted = threshold.fit(np.array([[end, 0.0]]), np.array([[end > 0, end < 0]]))
+    assert np.isfinite(fitted.threshold)
+    assert (threshold.apply(fitted, np.array([end, 0.0])) > 0).tolist() == [end > 0, end < 0]
+    assert not np.isnan(threshold.apply(fitted, np.array([np.inf, -np.inf, 1e308, -1e308]))).any()
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_small_floats_are_taken_exactly(dtype):
+    scores = jnp.array([[0.1, 0.3, 0.2, 0.5]], dtype)
+    inside = np.array([[0, 1, 0, 1]])
+    exact = np.asarray(scores).astype(np.float64)
+    assert threshold.fit(scores, inside) == threshold.fit(exact, inside)
+    assert (threshold.apply(threshold.fit(scores, inside), scores[0]) > 0).tolist() == [
+        False,
+        True,
+        False,
+        True,
+    ]
+
+
+def test_applying_ranks_as_the_scores_do():
+    rng = np.random.default_rng(0)
+    inside = rng.random((4, 500)) < 0.5
+    fitted = threshold.fit(rng.normal(size=(4, 500)) + inside, inside)
+    scores, is_member = rng.normal(size=500), rng.random(500) < 0.5
+    applied = threshold.apply(fitted, scores)
+    assert metrics.membership(applied, is_member).auc == metrics.membership(scores, is_member).auc
+    # Two unit Gaussians one apart are best told apart halfway, at accuracy Phi(1/2) = 0.691.
+    assert fitted.balanced_accuracy == pytest.approx(0.691, abs=0.04)
+
+
+@pytest.mark.parametrize(
+    ("scores", "inside", "message"),
+    [
+        ([[1.0, np.nan]], [[0, 1]], "Expected scores without NaN"),
+        ([[1.0, 2.0]], [[1, 1]], "Expected members and non-members, got 2 and 0"),
+        ([[1.0, 2.0]], [[0, 2]], "Expected is_member to hold only 0 and 1, got 2"),
+    ],
+)
+def test_fit_refuses_in_one_line(scores, inside, message):
+    with pytest.raises(ValueError, match=rf"^{message}[^\n]*\.$"):
+        threshold.fit(np.array(scores), np.array(inside))
+
+
+def test_apply_refuses_nan():
+    with pytest.raises(ValueError, match="Expected scores without NaN, got 1 NaN"):
+        threshold.apply(threshold.Fitted(0.0, 0.5), np.array([0.0, np.nan]))

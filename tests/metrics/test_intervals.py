@@ -1,0 +1,178 @@
+"""Intervals: what they solve, what they cover, and where they are exact."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from jaxpriv.metrics import intervals
+
+counts = st.integers(1, 2000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
+
+
+def slow_delong(scores, is_member):
+    """AUC and DeLong's variance from every pair."""
+    pairs = scores[is_member][:, None] - scores[~is_member][None, :]
+    wins = np.where(pairs > 0, 1.0, np.where(pairs == 0, 0.5, 0.0))
+    m, k = wins.shape
+    return wins.mean(), wins.mean(1).var(ddof=1) / m + wins.mean(0).var(ddof=1) / k
+
+
+def auc_coverage(rng, *, members, others, shift, repetitions):
+    truth = stats.norm.cdf(shift / math.sqrt(2))
+    is_member = np.arange(members + others) < members
+    hits = 0
+    for _ in range(repetitions):
+        scores = rng.normal(size=is_member.size) + shift * is_member
+        _, lower, upper = intervals.delong(scores, is_member, confidence=0.95)
+        hits += lower <= truth <= upper
+    return hits / repetitions
+
+
+@given(counts, st.sampled_from([0.5, 0.9, 0.95, 0.999]))
+def test_clopper_pearson_solves_its_tail_equations(count, confidence):
+    k, n = count
+    lower, upper = intervals.clopper_pearson(k, n, confidence=confidence)
+    tail = (1 - confidence) / 2
+    assert 0 <= lower <= k / n <= upper <= 1
+    if k > 0:
+        assert stats.binom.sf(k - 1, n, lower) == pytest.approx(tail, rel=1e-6)
+    if k < n:
+        assert stats.binom.cdf(k, n, upper) == pytest.approx(tail, rel=1e-6)
+
+
+@given(counts)
+def test_clopper_pearson_is_scipys(count):
+    k, n = count
+    theirs = stats.binomtest(k, n).proportion_ci(0.95, "exact")
+    ours = intervals.clopper_pearson(k, n, confidence=0.95)
+    np.testing.assert_allclose(ours, (theirs.low, theirs.high), rtol=1e-8, atol=1e-12)
+
+
+def test_clopper_pearson_at_the_ends():
+    assert intervals.clopper_pearson(0, 0, confidence=0.95) == (0.0, 1.0)
+    lower, upper = intervals.clopper_pearson(0, 10, confidence=0.95)
+    assert (lower, upper) == (0.0, pytest.approx(1 - 0.025**0.1))
+    lower, upper = intervals.clopper_pearson(10, 10, confidence=0.95)
+    assert (lower, upper) == (pytest.approx(0.025**0.1), 1.0)
+
+
+def test_clopper_pearson_takes_arrays_and_numbers():
+    k, n = np.array([[0, 3], [5, 10]]), np.array([[0, 9], [10, 10]])
+    lower, upper = intervals.clopper_pearson(k, n, confidence=0.9)
+    for index in np.ndindex(k.shape):
+        one = intervals.clopper_pearson(int(k[index]), int(n[index]), confidence=0.9)
+        assert all(type(bound) is float for bound in one)
+        assert one == (lower[index], upper[index])
+
+
+def test_one_sided_bounds_spend_the_whole_error_on_their_side():
+    two_sided = intervals.clopper_pearson(7, 20, confidence=0.9)
+    assert intervals.clopper_pearson_lower(7, 20, confidence=0.95) == pytest.approx(two_sided[0])
+    assert intervals.clopper_pearson_upper(7, 20, confidence=0.95) == pytest.approx(two_sided[1])
+
+
+@pytest.mark.parametrize("p", [0.003, 0.1, 0.5])
+def test_clopper_pearson_covers_for_every_probability(p):
+    k = np.arange(101)
+    lower, upper = intervals.clopper_pearson(k, np.full(101, 100), confidence=0.95)
+    chance = stats.binom.pmf(k, 100, p)
+    assert chance[p < lower].sum() <= 0.025
+    assert chance[p > upper].sum() <= 0.025
+
+
+@pytest.mark.parametrize("count", [(-1, 3), (4, 3), (1, -1)])
+def test_clopper_pearson_refuses_impossible_counts(count):
+    with pytest.raises(ValueError, match=r"^Expected 0 <= successes <= trials, got .*\.$"):
+        intervals.clopper_pearson(*count, confidence=0.95)
+
+
+@pytest.mark.parametrize("confidence", [0.0, 1.0, math.nan, -1.0])
+def test_intervals_refuse_a_confidence_outside_the_unit_interval(confidence):
+    for call in (
+        lambda: intervals.clopper_pearson(1, 2, confidence=confidence),
+        lambda: intervals.clopper_pearson_lower(1, 2, confidence=confidence),
+        lambda: intervals.clopper_pearson_upper(1, 2, confidence=confidence),
+        lambda: intervals.delong(np.arange(2.0), np.array([0, 1]), confidence=confidence),
+    ):
+        with pytest.raises(ValueError, match="Expected 0 < confidence < 1"):
+            call()
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=4, max_size=40))
+def test_delong_is_the_sum_over_all_pairs(rows):
+    scores = np.array([score for score, _ in rows], float)
+    is_member = np.array([inside for _, inside in rows])
+    if min(is_member.sum(), (~is_member).sum()) < 2:
+        return
+    auc, lower, upper = intervals.delong(scores, is_member, confidence=0.9)
+    slow_auc, variance = slow_delong(scores, is_member)
+    assert auc == pytest.approx(slow_auc, abs=1e-12)
+    assert 0 <= lower <= auc <= upper <= 1
+    if variance > 0:
+        half = stats.norm.ppf(0.95) * math.sqrt(variance) / (auc * (1 - auc))
+        odds = math.log(auc / (1 - auc))
+        np.testing.assert_allclose(
+            (lower, upper), 1 / (1 + np.exp([half - odds, -half - odds])), rtol=1e-9
+        )
+
+
+@pytest.mark.parametrize(
+    ("members", "others", "shift"), [(200, 200, 0.0), (50, 400, 0.0), (200, 200, 2.0)]
+)
+def test_delong_covers_at_its_confidence(members, others, shift):
+    rng = np.random.default_rng(20261127)
+    repetitions = 3000
+    coverage = auc_coverage(
+        rng, members=members, others=others, shift=shift, repetitions=repetitions
+    )
+    chance = 3 * math.sqrt(0.95 * 0.05 / repetitions)
+    assert 0.94 - chance < coverage < 0.96 + chance
+
+
+def test_delong_lies_on_the_score_scale_of_ranks():
+    rng = np.random.default_rng(3)
+    scores, is_member = rng.normal(size=50), rng.random(50) < 0.5
+    plain = intervals.delong(scores, is_member, confidence=0.95)
+    assert intervals.delong(np.exp(scores), is_member, confidence=0.95) == plain
+    order = rng.permutation(50)
+    assert intervals.delong(scores[order], is_member[order], confidence=0.95) == plain
+
+
+@pytest.mark.parametrize(("members", "others"), [(5, 9), (9, 5), (1, 1), (1, 7)])
+def test_separated_scores_have_the_exact_bound(members, others):
+    is_member = np.arange(members + others) < members
+    scores = is_member + np.linspace(0, 0.5, is_member.size)
+    alike = 0.025 ** (1 / min(members, others))
+    assert intervals.delong(scores, is_member, confidence=0.95) == (1.0, pytest.approx(alike), 1.0)
+    auc, lower, upper = intervals.delong(-scores, is_member, confidence=0.95)
+    assert (auc, lower, upper) == (0.0, 0.0, pytest.approx(1 - alike))
+
+
+def test_equal_scores_are_no_certainty():
+    is_member = np.arange(20) < 8
+    auc, lower, upper = intervals.delong(np.ones(20), is_member, confidence=0.95)
+    assert auc == 0.5
+    assert 0.5 - lower == pytest.approx(upper - 0.5) == pytest.approx((1 - 0.025 ** (1 / 8)) / 2)
+
+
+def test_separated_scores_cover_a_population_that_is_not_separated():
+    # A member fails with probability 1 - A and then lies below every non-member: of all
+    # populations with this AUC, the one that looks separated most often.
+    truth, pairs = 0.93, 30
+    _, lower, _ = intervals.delong(
+        np.repeat([1.0, 0.0], pairs), np.repeat([True, False], pairs), confidence=0.95
+    )
+    assert truth**pairs > 0.025
+    assert lower < truth
+
+
+def test_a_single_member_has_a_wide_interval():
+    scores, is_member = np.arange(11.0), np.arange(11) == 7
+    auc, lower, upper = intervals.delong(scores, is_member, confidence=0.95)
+    assert auc == 0.7
+    assert lower < 0.1
+    assert upper > 0.95

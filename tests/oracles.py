@@ -1,0 +1,54 @@
+"""Slow, obvious versions of what the library does fast."""
+
+import inspect
+import math
+
+import jax
+import numpy as np
+
+
+def clipped_sum(loss, params, batch, mask, key, *, clip_norm):
+    """One example after the other, in float64 from float32 gradients."""
+    keys = jax.random.split(key, len(mask))
+    grad = jax.jit(jax.grad(loss))
+    total = jax.tree.map(lambda p: np.zeros(p.shape), params)
+    norms = np.zeros(len(mask))
+    for i in range(len(mask)):
+        if not mask[i]:
+            continue
+        one = grad(params, jax.tree.map(lambda leaf, i=i: leaf[i], batch), keys[i])
+        one = jax.tree.map(lambda g: np.asarray(g, np.float64), one)
+        norm = math.sqrt(sum(float(np.sum(g**2)) for g in jax.tree.leaves(one)))
+        norms[i] = norm if math.isfinite(norm) else math.inf
+        if not math.isfinite(norm):
+            continue
+        weight = min(1.0, clip_norm / norm) if norm > 0 else 1.0
+        total = jax.tree.map(lambda t, g, w=weight: t + w * g, total, one)
+    return total, norms
+
+
+def assert_same_sum(found, expected, *, rtol=1e-5):
+    """Relative to the largest entry over all leaves: a leaf may be near zero by cancellation."""
+    total, norms = expected
+    scale = max(float(np.abs(leaf).max(initial=0)) for leaf in jax.tree.leaves(total))
+    for f, e in zip(jax.tree.leaves(found.total), jax.tree.leaves(total), strict=True):
+        np.testing.assert_allclose(np.asarray(f, np.float64), e, rtol=rtol, atol=rtol * scale)
+    np.testing.assert_allclose(np.asarray(found.norms, np.float64), norms, rtol=rtol)
+
+
+def tree_norm(tree):
+    """Euclidean norm over all leaves, float64."""
+    return math.sqrt(
+        sum(float(np.sum(np.asarray(x, np.float64) ** 2)) for x in jax.tree.leaves(tree))
+    )
+
+
+def assert_lowers(function, *args):
+    """The function compiles for accelerators: no callbacks, nothing the CPU alone can do."""
+    lowered = jax.jit(function).trace(*args).lower(lowering_platforms=("tpu", "cuda"))
+    assert "callback" not in lowered.as_text()
+
+
+def unhooked(function):
+    """The function without the tests' type checks: what a user who passes a wrong type meets."""
+    return inspect.unwrap(function)

@@ -1,0 +1,157 @@
+"""The report: what it holds, that the page shows it, that nothing is half-written."""
+
+import dataclasses
+import json
+import math
+import re
+from importlib import resources
+
+import jsonschema
+import numpy as np
+import pytest
+
+from jaxpriv import accounting, data, reports, sampling
+from jaxpriv.reports import card, plots, tables
+
+DATE = "2026-11-27"
+
+
+@pytest.fixture(scope="module")
+def report():
+    """A small one: 400 records, 4 shadow models, few steps."""
+    digits = data.load("digits")
+    dataset = dataclasses.replace(digits, x=digits.x[:401], y=digits.y[:401])
+    settings = reports.Settings(
+        epsilons=(2.0,),
+        delta=1e-4,
+        relation="add_or_remove_one",
+        shadows=4,
+        width=8,
+        steps=30,
+        plain_steps=60,
+    )
+    return {**reports.run_report(dataset, settings), "command": "jaxpriv report <digits & more>"}
+
+
+def test_it_matches_its_schema(report, tmp_path):
+    reports.write_report(report, tmp_path / "out", date=DATE)
+    schema = json.loads((resources.files("jaxpriv.reports") / "card.schema.json").read_text())
+    held = json.loads((tmp_path / "out" / "report.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(held)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(schema).validate({**held, "models": []})
+
+
+def test_the_guarantee_is_what_the_accountant_says_under_both_relations(report):
+    plain, private = report["models"]
+    assert plain["guarantee"] is None
+    assert report["data"]["num_members"] == 201
+    event = sampling.poisson(201, sampling_prob=0.1).event(
+        noise_multiplier=private["noise_multiplier"], steps=30
+    )
+    for relation, promise in private["guarantee"].items():
+        assert promise["epsilon"] == accounting.epsilon(event, delta=1e-4, relation=relation)
+        assert promise["advantage_bound"] == accounting.advantage_bound(event, relation=relation)
+    assert 1.99 < private["guarantee"]["add_or_remove_one"]["epsilon"] <= 2
+    assert private["guarantee"]["replace_one"]["epsilon"] > 2
+
+
+def test_members_and_non_members_are_counted(report):
+    for model in report["models"]:
+        for attack in model["attacks"].values():
+            assert (attack["num_members"], attack["num_nonmembers"]) == (201, 200)
+            assert attack["coarse"] == ("0.01",)
+            assert attack["tpr_at_fpr"]["0.001"] is None
+
+
+def test_equal_seeds_give_equal_reports(report):
+    """To the bit, all but the seconds."""
+    digits = data.load("digits")
+    dataset = dataclasses.replace(digits, x=digits.x[:401], y=digits.y[:401])
+    again = reports.run_report(dataset, reports.Settings(**report["settings"]))
+    ours = {k: v for k, v in report.items() if k not in ("seconds", "command")}
+    assert {k: v for k, v in again.items() if k != "seconds"} == ours
+
+
+def test_the_page_stands_alone_and_shows_the_numbers(report):
+    page = reports.render_html(report, date=DATE)
+    assert not re.search(r'(src|href)="(?!#)', page)
+    assert "<svg" in page
+    assert "nan" not in re.sub(r"<svg.*</svg>", "", page, flags=re.S).lower()
+    private = report["models"][1]
+    for promise in private["guarantee"].values():
+        assert f"{promise['epsilon']:.3f}" in page
+    assert f"{private['noise_multiplier']:.4f}" in page
+    assert f"{private['attacks']['lira']['auc']:.3f}" in page
+    assert "not resolvable with 200 non-members" in page
+    assert "coarse" in page
+    assert "&lt;digits &amp; more&gt;" in page
+    for limit in report["limits"]:
+        assert limit.split(";")[0] in page
+    assert "cryptographically secure" in page
+
+
+def test_words_follow_the_interval(report):
+    plain = report["models"][0]
+    leaky = {**plain["attacks"]["lira"], "auc": 0.7, "auc_interval": (0.65, 0.75)}
+    quiet = {**leaky, "auc": 0.51, "auc_interval": (0.47, 0.55)}
+    for attack, word in ((leaky, "membership leaks"), (quiet, "no leak detected")):
+        model = {**plain, "attacks": {**plain["attacks"], "lira": attack}}
+        assert tables.finding(model) == word
+    told = tables.summary({**report, "models": [{**plain, "attacks": {"lira": leaky}}]})
+    assert "better than chance (AUC 0.700" in told
+
+
+def test_the_figure_starts_where_nothing_is_resolved():
+    curve = {"name": "a", "auc": 0.5, "fpr": [0.0, 0.5, 1.0], "tpr": [0.0, 0.5, 1.0]}
+    svg = plots.roc_svg([curve], smallest=1e-3)
+    assert svg.startswith("<svg")
+    assert svg == plots.roc_svg([curve], smallest=1e-3)
+    assert "AUC 0.500" in svg
+
+
+def test_a_failed_write_leaves_the_old_report(report, tmp_path, monkeypatch):
+    reports.write_report(report, tmp_path, date=DATE)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def fails(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(card.os, "replace", fails)
+    with pytest.raises(ValueError, match="No space left"):
+        reports.write_report({**report, "seconds": 1e9}, tmp_path, date=DATE)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_an_output_that_is_a_file_is_refused(report, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ValueError, match="Expected a folder"):
+        reports.write_report(report, tmp_path / "file", date=DATE)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_too_few_records_are_refused(report):
+    digits = data.load("digits")
+    tiny = dataclasses.replace(digits, x=digits.x[:20], y=digits.y[:20])
+    with pytest.raises(ValueError, match="at least 40 records"):
+        reports.run_report(tiny, reports.Settings(**report["settings"]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"epsilons": (-1.0,)}, "epsilon > 0"),
+        ({"epsilons": (math.inf,)}, "epsilon > 0"),
+        ({"delta": 1.5}, "delta < 1"),
+        ({"shadows": 5}, "even number of shadows"),
+    ],
+)
+def test_settings_refuse_what_cannot_be(changes, said):
+    given = {"epsilons": (2.0,), "delta": 1e-4, "relation": "replace_one", **changes}
+    with pytest.raises(ValueError, match=said):
+        reports.Settings(**given)
+
+
+def test_plain_alone_needs_no_privacy_parameters():
+    settings = reports.Settings(epsilons=(), delta=None, relation=None)
+    assert np.isfinite(settings.plain_learning_rate)

@@ -1,0 +1,179 @@
+"""The command line: numbers, JSON on standard output, one line for what the user can mend."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from jaxpriv import accounting, cli
+
+SPENT = "--noise-multiplier 1.6 --sampling-prob 0.2 --delta 1e-3".split()
+
+
+def run(capsys, *words):
+    """Exit status, the JSON object on standard output, and standard error."""
+    try:
+        status = cli.main([str(word) for word in words])
+    except SystemExit as stop:
+        status = stop.code
+    out, err = capsys.readouterr()
+    return status, json.loads(out) if out.startswith("{") else out, err
+
+
+@pytest.mark.parametrize(
+    ("relation", "expected"), [("replace_one", 52.6637), ("add_or_remove_one", 21.7423)]
+)
+def test_epsilon(capsys, relation, expected):
+    words = ["epsilon", *SPENT, "--steps", 1000, "--relation", relation]
+    status, found, _ = run(capsys, *words, "--json")
+    assert status == 0
+    assert expected * (1 - 1e-5) <= found["epsilon"] <= expected * 1.005
+    assert found["relation"] == relation
+    assert found["delta"] == 1e-3
+    assert "Poisson" in found["method"]
+    status, text, _ = run(capsys, *words)
+    assert f"{found['epsilon']:.4f}" in text
+
+
+def test_epsilon_of_a_full_batch_is_the_closed_form(capsys):
+    words = "--noise-multiplier 2 --sampling-prob 1 --steps 4 --delta 1e-5".split()
+    _, found, _ = run(
+        capsys, "epsilon", *words, "--relation", "add_or_remove_one", "--json", "--seed", 3
+    )
+    assert found["epsilon"] == pytest.approx(4.377178, rel=1e-6)
+    assert "closed form" in found["method"]
+
+
+def test_epsilon_without_noise_is_unbounded(capsys):
+    words = "--noise-multiplier 0 --sampling-prob 0.5 --steps 4 --delta 1e-5".split()
+    _, found, _ = run(capsys, "epsilon", *words, "--relation", "replace_one", "--json")
+    assert found["epsilon"] is None
+    assert found["unbounded"] is True
+
+
+def test_calibrate_keeps_its_promise(capsys):
+    words = "--epsilon 8 --sampling-prob 0.2 --steps 500 --delta 1e-3 --relation replace_one"
+    _, found, _ = run(capsys, "calibrate", *words.split(), "--json")
+    assert found["noise_multiplier"] == pytest.approx(4.276, rel=1e-3)
+    event = accounting.poisson_event(
+        noise_multiplier=found["noise_multiplier"], sampling_prob=0.2, steps=500
+    )
+    assert 7.95 <= accounting.epsilon(event, delta=1e-3, relation="replace_one") <= 8
+    assert 7.95 <= found["epsilon"] <= 8
+
+
+@pytest.fixture
+def scores_file(tmp_path):
+    rng = np.random.default_rng(0)
+    is_member = np.arange(600) < 250
+    scores = rng.normal(is_member * 0.5, 1)
+    path = tmp_path / "scores.npz"
+    np.savez(path, scores=scores, is_member=is_member)
+    return path, scores, is_member
+
+
+def test_attack_reports_the_metrics_of_a_numpy_file(capsys, scores_file):
+    path, scores, is_member = scores_file
+    status, found, _ = run(capsys, "attack", path, "--json")
+    assert status == 0
+    assert found["auc"] == pytest.approx(roc_auc_score(is_member, scores))
+    assert found["auc_interval"][0] < found["auc"] < found["auc_interval"][1]
+    assert (found["num_members"], found["num_nonmembers"]) == (250, 350)
+    assert found["tpr_at_fpr"]["0.01"] is not None
+    assert found["tpr_at_fpr"]["0.001"] is None
+    _, text, _ = run(capsys, "attack", path)
+    assert "not resolvable with 350 non-members" in text
+    assert "coarse" in text
+
+
+def test_attack_adds_lira_where_shadow_scores_are(capsys, tmp_path):
+    rng = np.random.default_rng(1)
+    difficulty = rng.normal(0, 5, 400)
+    is_member, shadow_is_member = rng.random(400) < 0.5, rng.random((32, 400)) < 0.5
+    path = tmp_path / "with_shadows.npz"
+    np.savez(
+        path,
+        scores=(difficulty + 2 * is_member + rng.normal(size=400)).astype(np.float32),
+        is_member=is_member.astype(int),
+        shadow_scores=difficulty + 2 * shadow_is_member + rng.normal(size=(32, 400)),
+        shadow_is_member=shadow_is_member,
+    )
+    _, found, _ = run(capsys, "attack", path, "--json")
+    assert found["auc"] < 0.7
+    assert found["lira"]["auc"] > 0.85
+
+
+def test_report_on_the_plain_model(capsys, tmp_path):
+    words = ["report", "--no-dp", "--shadows", 4, "--out", tmp_path / "r", "--json"]
+    status, found, err = run(capsys, *words)
+    assert status == 0
+    assert [model["name"] for model in found["models"]] == ["plain"]
+    assert found["models"][0]["accuracy"]["test"] > 0.95
+    assert found["data"]["num_nonmembers"] == 898
+    assert "training" in err
+    page = (tmp_path / "r" / "report.html").read_text("utf8")
+    assert "jaxpriv report --no-dp --shadows 4" in page
+    assert json.loads((tmp_path / "r" / "report.json").read_text()).keys() >= found.keys()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("epsilon --noise-multiplier -1 --sampling-prob 0.2 --steps 5 --delta 1e-5", "noise_mult"),
+        (
+            "epsilon --noise-multiplier 1 --sampling-prob 1.2 --steps 5 --delta 1e-5",
+            "sampling_prob",
+        ),
+        ("epsilon --noise-multiplier 1 --sampling-prob 0.2 --steps 0 --delta 1e-5", "steps"),
+        ("epsilon --noise-multiplier 1 --sampling-prob 0.2 --steps 5 --delta 1", "delta"),
+        ("epsilon --noise-multiplier nan --sampling-prob 0.2 --steps 5 --delta 0.1", "noise_mult"),
+        ("calibrate --epsilon 0 --sampling-prob 0.2 --steps 5 --delta 1e-5", "epsilon"),
+    ],
+)
+def test_values_out_of_range_are_one_line_and_exit_2(capsys, words, said):
+    status, out, err = run(capsys, *words.split(), "--relation", "replace_one", "--json")
+    assert status == 2
+    assert out == ""
+    assert err.startswith("error: Expected")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "nothing",
+        "epsilon --noise-multiplier 1",
+        "epsilon --noise-multiplier one --sampling-prob 1 --steps 1 --delta .1 --relation x",
+        "report --no-dp --defence none",
+        "attack",
+    ],
+)
+def test_bad_usage_exits_2(capsys, words):
+    status, _, err = run(capsys, *words.split())
+    assert status == 2
+    assert err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "report",
+        "report --epsilon 2",
+        "report --epsilon 2 --delta 1e-4",
+        "report --no-dp --epsilon 2 --delta 1e-4 --relation replace_one",
+        "report --no-dp --delta 1e-4",
+        "report --no-dp --data nothing",
+        "report --no-dp --shadows 3",
+        "report --epsilon -2 --delta 1e-4 --relation replace_one",
+        "report --epsilon 2 --delta 4 --relation replace_one",
+    ],
+)
+def test_reports_that_cannot_be_are_one_line(capsys, words, tmp_path):
+    status, _, err = run(capsys, *words.split(), "--out", tmp_path / "r")
+    assert status == 2
+    assert err.startswith("error: Expected")
+    assert err.count("\n") == 1
+    assert not (tmp_path / "r").exists()

@@ -1,0 +1,207 @@
+"""fit and fit_many: the same as a loop of steps; budgets, histories, members."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxpriv import accounting, grads, sampling, training
+from tests import oracles
+
+N = 60
+X = jax.random.normal(jax.random.key(4), (N, 3))
+PARAMS = {"w": jnp.ones(3)}
+RELATION = "add_or_remove_one"
+
+
+def loss(params, x, key):
+    return jnp.sum((params["w"] - x) ** 2)
+
+
+def private(n=N, *, z=1.0, rate=0.1, q=0.2):
+    grad = grads.clipped_grad(loss, clip_norm=1.0)
+    sampler = sampling.poisson(n, sampling_prob=q)
+    return training.dpsgd(grad, optax.adam(rate), sampler, noise_multiplier=z)
+
+
+def traced_noise(z):
+    grad = grads.clipped_grad(loss, clip_norm=1.0)
+    make = oracles.unhooked(training.dpsgd)
+    return make(grad, optax.sgd(0.1), sampling.full_batch(20), noise_multiplier=z)
+
+
+def by_hand(key, alg, params, data, steps):
+    """The loop that fit compiles."""
+    state, update = alg.init(params), jax.jit(alg.update)
+    for step in range(steps):
+        sample_key, update_key = jax.random.split(jax.random.fold_in(key, step))
+        indices, mask = alg.sampler.sample(sample_key)
+        state, _ = update(update_key, state, data[indices], mask)
+    return state
+
+
+def test_fit_equals_a_loop_of_steps(keys):
+    (key,) = keys(1)
+    alg = private()
+    state, history = training.fit(key, alg, PARAMS, X, steps=23)
+    np.testing.assert_allclose(
+        state.params["w"], by_hand(key, alg, PARAMS, X, 23).params["w"], rtol=1e-5
+    )
+    assert state.step == 23
+    assert history.info.batch_size.shape == (23,)
+    assert history.epsilon is None
+
+
+def test_how_steps_are_cut_into_chunks_changes_nothing(keys):
+    (key,) = keys(1)
+    alg = private()
+    seen = {}
+    _, history = training.fit(
+        key, alg, PARAMS, X, steps=25, evaluate=lambda params: {"w0": params["w"][0]}
+    )
+    assert history.evaluated_at.tolist() == [9, 18, 25]
+    for end in history.evaluated_at.tolist():
+        seen[end] = training.fit(key, alg, PARAMS, X, steps=end)[0].params["w"][0]
+    np.testing.assert_allclose(history.evaluations["w0"], list(seen.values()), rtol=1e-6)
+
+
+def test_equal_keys_give_equal_runs_and_other_keys_do_not(keys):
+    a, b = keys(2)
+    runs = [training.fit(k, private(), PARAMS, X, steps=5)[0].params["w"] for k in (a, a, b)]
+    assert (runs[0] == runs[1]).all()
+    assert (runs[0] != runs[2]).all()
+
+
+def test_a_budget_stops_in_time_and_epsilon_so_far_is_never_understated(keys):
+    alg = private(z=2.0)
+    budget = training.Budget(epsilon=3.0, delta=1e-4, relation=RELATION)
+    state, history = training.fit(keys(1)[0], alg, PARAMS, X, steps=10_000, budget=budget)
+    steps = int(state.step)
+    spent = {
+        s: accounting.epsilon(alg.event(s), delta=1e-4, relation=RELATION)
+        for s in (steps, steps + 1)
+    }
+    assert spent[steps] <= 3.0 < spent[steps + 1] * 1.002
+    assert history.epsilon[-1] == pytest.approx(spent[steps], rel=2e-3)
+    assert (np.diff(history.epsilon) >= 0).all()
+    first = accounting.epsilon(
+        alg.event(int(history.evaluated_at[0])), delta=1e-4, relation=RELATION
+    )
+    assert history.epsilon[0] >= first * (1 - 2e-3)
+
+
+def test_a_budget_that_allows_nothing_is_refused(keys):
+    budget = training.Budget(epsilon=0.01, delta=1e-6, relation=RELATION)
+    with pytest.raises(ValueError, match="allows one step"):
+        training.fit(keys(1)[0], private(z=0.5), PARAMS, X, steps=10, budget=budget)
+
+
+def test_delta_of_one_over_n_warns(keys):
+    budget = training.Budget(epsilon=50.0, delta=1 / N, relation=RELATION)
+    with pytest.warns(UserWarning, match="delta"):
+        training.fit(keys(1)[0], private(q=1.0), PARAMS, X, steps=2, budget=budget)
+
+
+@pytest.mark.parametrize("chunk", [None, 1, 2, 3])
+def test_many_equal_single_runs(keys, chunk):
+    many, members = keys(3), np.array([[0, 2, 4, 6] * 5, [1, 3, 5, 7] * 5, list(range(40, 60))])
+    rates = jnp.array([0.1, 0.2, 0.3])
+    params = {"w": jnp.arange(9.0).reshape(3, 3)}
+    states, info = training.fit_many(
+        many,
+        lambda rate: private(20, rate=rate),
+        params,
+        X,
+        members=members,
+        steps=6,
+        hyper=rates,
+        chunk=chunk,
+    )
+    assert info.strategy == "map"
+    assert info.chunk == (chunk or 3)
+    assert info.info.batch_size.shape == (3, 6)
+    for i in range(3):
+        alone, history = training.fit(
+            many[i], private(20, rate=rates[i]), {"w": params["w"][i]}, X[members[i]], steps=6
+        )
+        np.testing.assert_allclose(states.params["w"][i], alone.params["w"], rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(info.info.mean_norm[i], history.info.mean_norm, rtol=1e-5)
+
+
+def test_side_by_side_equals_one_after_the_other(keys, monkeypatch):
+    members = np.arange(60).reshape(3, 20)
+    args = (keys(3), lambda _: private(20), {"w": jnp.ones((3, 3))}, X)
+    mapped, _ = training.fit_many(*args, members=members, steps=4)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    vmapped, info = training.fit_many(*args, members=members, steps=4)
+    assert info.strategy == "vmap"
+    np.testing.assert_allclose(mapped.params["w"], vmapped.params["w"], rtol=1e-5)
+
+
+def test_many_refuses_what_does_not_fit(keys):
+    params, members = {"w": jnp.ones((2, 3))}, np.arange(40).reshape(2, 20)
+
+    def run(**changes):
+        given = {"members": members, "steps": 2, "hyper": None, **changes}
+        make = given.pop("make", lambda _: private(20))
+        return training.fit_many(keys(2), make, given.pop("params", params), X, **given)
+
+    with pytest.raises(ValueError, match="sampler over the 20 members"):
+        run(make=lambda _: private(60))
+    with pytest.raises(ValueError, match=r"members in 0\.\.59"):
+        run(members=members + 30)
+    with pytest.raises(ValueError, match="equal lengths"):
+        run(members=np.arange(60).reshape(3, 20))
+    with pytest.raises(ValueError, match="params stacked for 2 models"):
+        run(params={"w": jnp.ones((3, 3))})
+    with pytest.raises(ValueError, match="finite hyper"):
+        run(make=lambda rate: private(20, rate=rate), hyper=jnp.array([0.1, jnp.nan]))
+    with pytest.raises(ValueError, match="static number for noise_multiplier"):
+        run(make=lambda z: traced_noise(z), hyper=jnp.array([0.5, 1.0]))
+
+
+def test_fit_refuses_data_of_another_length(keys):
+    with pytest.raises(ValueError, match="Expected 60 records"):
+        training.fit(keys(1)[0], private(), PARAMS, X[:50], steps=2)
+    with pytest.raises(ValueError, match="steps >= 1"):
+        training.fit(keys(1)[0], private(), PARAMS, X, steps=0)
+
+
+@pytest.mark.parametrize(("n", "models"), [(10, 4), (11, 6)])
+def test_halves_are_complementary_and_even(keys, n, models):
+    is_member = training.shadows.halves(keys(1)[0], n, num_models=models)
+    assert is_member.shape == (models, n)
+    assert (is_member.sum(0) == models // 2).all()
+    assert (is_member[: models // 2] == ~is_member[models // 2 :]).all()
+    assert set(is_member.sum(1)) == {n // 2, (n + 1) // 2}
+
+
+def test_halves_are_uniform(keys):
+    share = np.mean([training.shadows.halves(k, 7, num_models=2)[0] for k in keys(400)], axis=0)
+    # 4 of 7 records in the first half; standard error of 400 draws.
+    assert np.abs(share - 4 / 7).max() < 4.5 * np.sqrt(4 / 7 * 3 / 7 / 400)
+
+
+def test_halves_refuse_an_odd_number_of_models(keys):
+    with pytest.raises(ValueError, match="even num_models"):
+        training.shadows.halves(keys(1)[0], 10, num_models=3)
+
+
+def test_shadows_come_back_in_the_order_of_their_members(keys):
+    """With a full batch and plain descent a model ends at the mean of its members."""
+    is_member = training.shadows.halves(keys(1)[0], 11, num_models=4)
+
+    def make_alg(size):
+        return training.sgd(loss, optax.sgd(0.5), sampling.full_batch(size))
+
+    params = training.shadows.train(
+        keys(2)[1],
+        make_alg,
+        lambda key: {"w": jax.random.normal(key, (3,))},
+        X[:11],
+        is_member=is_member,
+        steps=2,
+    )
+    means = [np.asarray(X[:11])[row].mean(0) for row in is_member]
+    np.testing.assert_allclose(params["w"], np.stack(means), rtol=1e-4, atol=1e-5)
