@@ -1,7 +1,7 @@
 """Names for the types that cross module borders. In shapes, `b` counts the rows of a batch."""
 
 from collections.abc import Callable
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree, UInt32
 
@@ -39,4 +39,4 @@ class Sampler(Protocol):
 
     def sample(self, key: PRNGKeyArray) -> tuple[Int[Array, " b"], Bool[Array, " b"]]: ...
 
-    def event(self, *, noise_multiplier: float, steps: int) -> object: ...
+    def event(self, *, noise_multiplier: float, steps: int) -> Any: ...

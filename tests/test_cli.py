@@ -8,7 +8,7 @@ from sklearn.metrics import roc_auc_score
 
 from jaxpriv import accounting, cli
 
-SPENT = "--noise-multiplier 1.6 --sampling-prob 0.2 --delta 1e-3".split()
+SPENT = ["--noise-multiplier", "1.6", "--sampling-prob", "0.2", "--delta", "1e-3"]
 
 
 def run(capsys, *words):
@@ -37,7 +37,7 @@ def test_epsilon(capsys, relation, expected):
 
 
 def test_epsilon_of_a_full_batch_is_the_closed_form(capsys):
-    words = "--noise-multiplier 2 --sampling-prob 1 --steps 4 --delta 1e-5".split()
+    words = ["--noise-multiplier", "2", "--sampling-prob", "1", "--steps", "4", "--delta", "1e-5"]
     _, found, _ = run(
         capsys, "epsilon", *words, "--relation", "add_or_remove_one", "--json", "--seed", 3
     )
@@ -46,7 +46,7 @@ def test_epsilon_of_a_full_batch_is_the_closed_form(capsys):
 
 
 def test_epsilon_without_noise_is_unbounded(capsys):
-    words = "--noise-multiplier 0 --sampling-prob 0.5 --steps 4 --delta 1e-5".split()
+    words = ["--noise-multiplier", "0", "--sampling-prob", "0.5", "--steps", "4", "--delta", "1e-5"]
     _, found, _ = run(capsys, "epsilon", *words, "--relation", "replace_one", "--json")
     assert found["epsilon"] is None
     assert found["unbounded"] is True

@@ -1,1 +1,26 @@
-"""..."""
+"""What training costs: epsilon, delta, and the noise or the steps that a budget allows."""
+
+from jaxpriv.accounting import accountant, gaussian
+from jaxpriv.accounting.accountant import (
+    advantage_bound,
+    calibrate,
+    calibrate_event,
+    delta,
+    epsilon,
+    epsilon_curve,
+    max_steps,
+    poisson_event,
+)
+
+__all__ = [
+    "accountant",
+    "advantage_bound",
+    "calibrate",
+    "calibrate_event",
+    "delta",
+    "epsilon",
+    "epsilon_curve",
+    "gaussian",
+    "max_steps",
+    "poisson_event",
+]

@@ -52,10 +52,10 @@ def _digits() -> Dataset:
     import sklearn
     from sklearn.datasets import load_digits
 
-    bunch = load_digits()
+    x, y = load_digits(return_X_y=True)
     return Dataset(
-        x=(bunch["data"] / 16).astype(np.float32),
-        y=bunch["target"].astype(np.int32),
+        x=np.asarray(x / 16, np.float32),
+        y=np.asarray(y, np.int32),
         name="digits",
         num_classes=10,
         source=f"scikit-learn {sklearn.__version__}, load_digits (UCI optical recognition)",

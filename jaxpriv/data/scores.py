@@ -7,8 +7,9 @@ import math
 import os
 import tokenize
 import zipfile
+import zlib
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
@@ -53,7 +54,7 @@ def load_scores(path: str | os.PathLike[str]) -> Scores:
         raise ValueError(f"Expected a scores file, found nothing at {path}.") from None
     except IsADirectoryError:
         raise ValueError(f"Expected a scores file, found a folder at {path}.") from None
-    except (zipfile.BadZipFile, OSError, EOFError, zipfile.zlib.error, NotImplementedError) as e:
+    except (zipfile.BadZipFile, OSError, EOFError, zlib.error, NotImplementedError) as e:
         raise ValueError(f"Expected an .npz file at {path}: {_one_line(e)}.") from None
     for key in _KEYS[:2]:
         if key not in held:
@@ -87,7 +88,7 @@ def _read(archive: zipfile.ZipFile, key: str) -> Shaped[np.ndarray, "..."]:
         raise ValueError(f"Expected an array of numbers as {key!r}: {_one_line(e)}.") from None
 
 
-def _header(stream: zipfile.ZipExtFile) -> tuple[tuple[int, ...], np.dtype]:
+def _header(stream: Any) -> tuple[tuple[int, ...], np.dtype]:
     if np.lib.format.read_magic(stream) == (1, 0):
         shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
     else:

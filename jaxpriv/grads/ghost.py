@@ -172,7 +172,8 @@ def ghost_sum(
     squares = [jnp.zeros(mask.shape, jnp.float32)]
     squares += [jax.vmap(ghost_rules.squared_norm)(f) for f in factors.values()]
     squares += [_tree.squared_norms(rows) for rows in explicit]
-    weights, norms = per_example.clip_weights(sum(squares), mask, clip_norm=clip_norm)
+    square = sum(squares[1:], squares[0])
+    weights, norms = per_example.clip_weights(square, mask, clip_norm=clip_norm)
     totals = [jnp.zeros(leaf.shape, _tree.wide_dtype(leaf.dtype)) for leaf in leaves]
     for i, factor in factors.items():
         totals[i] = ghost_rules.weighted_total(weights, factor).reshape(leaves[i].shape)

@@ -1,136 +1,279 @@
-"""What one call of a layer contributes to the gradient of its parameters.
+"""How each layer's gradient factors: from its input and the cotangent of its output.
 
-A rule turns a layer's input and the cotangent of its output into *factors*: the per-example
-gradient written as outer products that are never multiplied out. All rules are for one example;
-`t` counts positions, `i` and `o` the two sides of a kernel.
+Rules are for one example. What has no rule here (norm layers, gates, anything of the user's own)
+is explicit, which is right for every layer and cheap for small leaves.
 """
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array
 
-from jaxpriv._tree import wide
+from jaxpriv import _tree
+from jaxpriv.grads.ghost_factors import Factor, Lookup, Outer, Whole
 
-PRECISE = jax.lax.Precision.HIGHEST
-"""On GPUs and TPUs a default product rounds to 10 bits or fewer; a norm must not."""
-
-
-class Outer(NamedTuple):
-    """The gradient sum_t left[t] (outer) right[t], reshaped to the leaf."""
-
-    left: Float[Array, "*b t i"]
-    right: Float[Array, "*b t o"]
+Path = tuple[str, ...]
 
 
-class Whole(NamedTuple):
-    """The gradient itself: for leaves that are small beside the activations."""
+class Call(NamedTuple):
+    """One call of a module's method, as the loss makes it."""
 
-    grad: Float[Array, "..."]
+    module: nn.Module
+    method: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def first(self) -> Any:
+        """The first argument: every covered method has one array to work on."""
+        return self.args[0] if self.args else next(iter(self.kwargs.values()))
 
 
-Factor = Outer | Whole
+def held_params(module: nn.Module) -> dict[str, Any]:
+    """The module's own parameters."""
+    return dict(module.variables.get("params", {}))
+
+
+def apply_bumped(call: Call, params: Mapping[str, Any], bump: Array | None) -> tuple[Any, Any]:
+    """Calls the module, detached, on these parameters; adds the bump to what comes out.
+
+    Args:
+      call: of the bound module.
+      params: to use instead of its own.
+      bump: zeros whose gradient is the cotangent of the output; None: no bump.
+
+    Returns:
+      The output, and what `factors` needs of the call: its input.
+    """
+    variables = {**call.module.variables, "params": params}
+    detached = call.module.clone(parent=None)
+    out = detached.apply(variables, *call.args, method=call.method, **call.kwargs)
+    return out if bump is None else out + bump, call.first()
+
+
+def bump_like_output(call: Call, out: Any) -> jax.ShapeDtypeStruct:
+    """Shape of the bump of `apply_bumped`."""
+    del call
+    return jax.ShapeDtypeStruct(out.shape, out.dtype)
 
 
 class Rule(NamedTuple):
     """How to take one kind of call apart.
 
-    accepts: whether this module, so configured, is covered.
-    factors: (module, input, cotangent of output) -> a factor for each parameter name.
+    accepts: whether this call, so configured, is covered.
+    factors: (module, record, cotangent of the bump) -> a factor for each parameter.
+    held: the parameters that the call reads.
+    forward: the call on given parameters, with a bump; returns output and record.
+    bump_like: (call, output) -> shape of the bump.
     """
 
-    accepts: Callable[[nn.Module], bool]
-    factors: Callable[[nn.Module, Any, Any], Mapping[str, Factor]]
+    accepts: Callable[[Call], bool]
+    factors: Callable[[nn.Module, Any, Array], Mapping[Path, Factor]]
+    held: Callable[[nn.Module], dict[str, Any]] = held_params
+    forward: Callable[[Call, Mapping[str, Any], Array | None], tuple[Any, Any]] = apply_bumped
+    bump_like: Callable[[Call, Any], jax.ShapeDtypeStruct] = bump_like_output
 
 
-def squared_norm(factor: Factor) -> Float[Array, ""]:
-    """Squared Frobenius norm of one example's gradient, in float32.
-
-    One position: |left|^2 |right|^2. Several: the Gram product over pairs of positions, or the
-    gradient itself, whichever takes fewer multiplications.
-
-    Args:
-      factor: of one example.
-
-    Returns:
-      The squared norm.
-    """
-    if isinstance(factor, Whole):
-        return jnp.sum(jnp.square(wide(factor.grad)))
-    left, right = wide(factor.left), wide(factor.right)
-    (t, i), o = left.shape, right.shape[-1]
-    if t == 1:
-        return jnp.sum(jnp.square(left)) * jnp.sum(jnp.square(right))
-    if t * (i + o) < i * o:
-        grams = [jnp.einsum("ti,si->ts", x, x, precision=PRECISE) for x in (left, right)]
-        return jnp.maximum(jnp.vdot(*grams, precision=PRECISE), 0.0)
-    return jnp.sum(jnp.square(jnp.einsum("ti,to->io", left, right, precision=PRECISE)))
+def _plain_product(call: Call) -> bool:
+    """Whether the layer multiplies as usual: not quantised, not replaced by the user."""
+    return getattr(call.module, "dot_general", None) is None and (
+        getattr(call.module, "dot_general_cls", None) is None
+    )
 
 
-def joined(factors: list[Factor]) -> list[Factor]:
-    """Adds the uses of one parameter before its norm is taken; at most two factors remain.
-
-    Args:
-      factors: of one leaf, one a use.
-
-    Returns:
-      One Outer (positions concatenated) and one Whole, or whichever there is.
-    """
-    outers = [f for f in factors if isinstance(f, Outer)]
-    wholes = [f for f in factors if isinstance(f, Whole)]
-    result: list[Factor] = []
-    if outers:
-        sides = [jnp.concatenate(side, axis=-2) for side in zip(*outers, strict=True)]
-        result.append(Outer(*sides))
-    if wholes:
-        result.append(Whole(sum((f.grad for f in wholes[1:]), wholes[0].grad)))
-    return result
+def _bias(delta: Array, bias_ndim: int) -> Whole:
+    return Whole(jnp.sum(_tree.wide(delta), axis=tuple(range(delta.ndim - bias_ndim))))
 
 
-def materialised(factor: Factor) -> Whole:
-    """Multiplies out: the gradient of one example, as [i, o] or as it is."""
-    if isinstance(factor, Whole):
-        return factor
-    left, right = wide(factor.left), wide(factor.right)
-    return Whole(jnp.einsum("ti,to->io", left, right, precision=PRECISE))
-
-
-def weighted_total(weights: Float[Array, " b"], factor: Factor) -> Float[Array, "*leaf"]:
-    """Sums the gradients of a batch, each times its weight: one contraction.
-
-    Args:
-      weights: 0 where a row must not count; what it holds is then ignored, NaN too.
-      factor: of the whole batch, leading axis b.
-
-    Returns:
-      sum_i weights[i] gradient_i in float32; an Outer as [i, o].
-    """
-    parts = [wide(jnp.where(_like(weights, part) > 0, part, 0)) for part in factor]
-    if isinstance(factor, Whole):
-        return jnp.tensordot(weights, parts[0], axes=1, precision=PRECISE)
-    left, right = parts
-    return jnp.einsum("bti,bto->io", left, right * _like(weights, right), precision=PRECISE)
-
-
-def _like(weights: Array, rows: Array) -> Array:
-    return jnp.expand_dims(weights, range(1, rows.ndim))
-
-
-def _dense_accepts(module: nn.Module) -> bool:
-    assert isinstance(module, nn.Dense)
-    return module.dot_general is None and module.dot_general_cls is None
-
-
-def _dense_factors(module: nn.Module, x: Array, delta: Array) -> dict[str, Factor]:
+def _dense_factors(module: nn.Module, x: Array, delta: Array) -> dict[Path, Factor]:
     """y = x W + b: dW = sum_t x_t (outer) delta_t, db = sum_t delta_t."""
     del module
-    x, delta = x.reshape(-1, x.shape[-1]), delta.reshape(-1, delta.shape[-1])
-    return {"kernel": Outer(x, delta), "bias": Whole(jnp.sum(wide(delta), axis=0))}
+    left, right = x.reshape(-1, x.shape[-1]), delta.reshape(-1, delta.shape[-1])
+    return {("kernel",): Outer(left, right), ("bias",): _bias(delta, 1)}
+
+
+def _dense_general_accepts(call: Call) -> bool:
+    module = call.module
+    assert isinstance(module, nn.DenseGeneral)
+    return _plain_product(call) and not _as_tuple(module.batch_dims)
+
+
+def _dense_general_factors(module: nn.Module, x: Array, delta: Array) -> dict[Path, Factor]:
+    """The same over several contracted axes and several features."""
+    assert isinstance(module, nn.DenseGeneral)
+    axes = [a % x.ndim for a in _as_tuple(module.axis)]
+    features = len(_as_tuple(module.features))
+    kept = [a for a in range(x.ndim) if a not in axes]
+    contracted = math.prod(x.shape[a] for a in axes)
+    left = x.transpose(*kept, *axes).reshape(-1, contracted)
+    right = delta.reshape(left.shape[0], -1)
+    return {("kernel",): Outer(left, right), ("bias",): _bias(delta, features)}
+
+
+def _embed_accepts(call: Call) -> bool:
+    return jnp.issubdtype(call.first().dtype, jnp.integer)
+
+
+def _embed_factors(module: nn.Module, ids: Array, delta: Array) -> dict[Path, Factor]:
+    del module
+    return {("embedding",): Lookup(ids.reshape(-1), delta.reshape(-1, delta.shape[-1]))}
+
+
+def _attend_factors(module: nn.Module, query: Array, delta: Array) -> dict[Path, Factor]:
+    """logits = query E^T: dE = sum_t delta_t (outer) query_t."""
+    del module
+    left, right = delta.reshape(-1, delta.shape[-1]), query.reshape(-1, query.shape[-1])
+    return {("embedding",): Outer(left, right)}
+
+
+def _conv_accepts(call: Call) -> bool:
+    module = call.module
+    assert isinstance(module, nn.Conv | nn.ConvTranspose)
+    if module.mask is not None or getattr(module, "conv_general_dilated", None) is not None:
+        return False
+    if getattr(module, "conv_general_dilated_cls", None) is not None:
+        return False
+    if isinstance(module, nn.ConvTranspose):
+        return not module.transpose_kernel and module.padding != "CIRCULAR"
+    return True
+
+
+def _conv_factors(module: nn.Module, x: Array, delta: Array) -> dict[Path, Factor]:
+    """A convolution is a product with the patches of its input."""
+    assert isinstance(module, nn.Conv)
+    window = _as_tuple(module.kernel_size)
+    rank, groups = len(window), module.feature_group_count
+    images = x.reshape(-1, *x.shape[-rank - 1 :])
+    stride, spread = _per_axis(module.strides, rank), _per_axis(module.kernel_dilation, rank)
+    inner = _per_axis(module.input_dilation, rank)
+    images = _padded(images, module.padding, window, stride, spread, inner)
+    patches = _patches(images, delta.shape[-rank - 1 : -1], window, stride, spread)
+    return {
+        ("kernel",): _grouped(patches, delta.reshape(-1, delta.shape[-1]), groups),
+        ("bias",): _bias(delta, 1),
+    }
+
+
+def _conv_transpose_factors(module: nn.Module, x: Array, delta: Array) -> dict[Path, Factor]:
+    """A transposed convolution is one over the input with its strides as gaps."""
+    assert isinstance(module, nn.ConvTranspose)
+    window = _as_tuple(module.kernel_size)
+    rank = len(window)
+    ones = (1,) * rank
+    images = x.reshape(-1, *x.shape[-rank - 1 :])
+    stride, spread = _per_axis(module.strides, rank), _per_axis(module.kernel_dilation, rank)
+    reach = [(k - 1) * d + 1 for k, d in zip(window, spread, strict=True)]
+    padding = module.padding
+    if isinstance(padding, str):
+        pairs = [_transposed_pad(padding, k, s) for k, s in zip(reach, stride, strict=True)]
+    else:
+        pairs = _pad_pairs(padding, rank)
+    images = _padded(images, pairs, window, ones, spread, stride)
+    patches = _patches(images, delta.shape[-rank - 1 : -1], window, ones, spread)
+    return {
+        ("kernel",): _grouped(patches, delta.reshape(-1, delta.shape[-1]), 1),
+        ("bias",): _bias(delta, 1),
+    }
+
+
+def _grouped(patches: Array, delta: Array, groups: int) -> Outer:
+    """[t, window, channels] and [t, features] -> an Outer, with a group axis when grouped."""
+    t, window, channels = patches.shape
+    if groups == 1:
+        return Outer(patches.reshape(t, -1), delta)
+    left = patches.reshape(t, window, groups, channels // groups)
+    left = left.transpose(2, 0, 1, 3).reshape(groups, t, -1)
+    return Outer(left, delta.reshape(t, groups, -1).transpose(1, 0, 2))
+
+
+def _padded(
+    images: Array,
+    padding: str | int | Sequence[int | tuple[int, int]],
+    window: tuple[int, ...],
+    stride: tuple[int, ...],
+    spread: tuple[int, ...],
+    inner: tuple[int, ...],
+) -> Array:
+    """Pads [n, *spatial, c] as flax.linen.Conv does, then opens gaps of input dilation."""
+    rank = len(window)
+    reach = tuple((k - 1) * d + 1 for k, d in zip(window, spread, strict=True))
+    if padding in ("CIRCULAR", "REFLECT"):
+        around = [((r - 1) // 2, r // 2) for r in reach]
+        mode = "wrap" if padding == "CIRCULAR" else "reflect"
+        images, pairs = jnp.pad(images, [(0, 0), *around, (0, 0)], mode=mode), [(0, 0)] * rank
+    elif padding == "CAUSAL":
+        pairs = [(reach[0] - 1, 0)]
+    elif isinstance(padding, str):
+        spatial = [
+            (n - 1) * d + 1 if n else 0 for n, d in zip(images.shape[1:-1], inner, strict=True)
+        ]
+        pairs = jax.lax.padtype_to_pads(spatial, reach, stride, padding)
+    else:
+        pairs = _pad_pairs(padding, rank)
+    config = [(low, high, d - 1) for (low, high), d in zip(pairs, inner, strict=True)]
+    return jax.lax.pad(images, jnp.zeros((), images.dtype), [(0, 0, 0), *config, (0, 0, 0)])
+
+
+def _patches(
+    images: Array,
+    spatial: tuple[int, ...],
+    window: tuple[int, ...],
+    stride: tuple[int, ...],
+    spread: tuple[int, ...],
+) -> Array:
+    """[n, *padded, c] -> [t, window, c]: one strided slice for each place in the window."""
+    slices = []
+    for place in np.ndindex(*window):
+        start = [p * d for p, d in zip(place, spread, strict=True)]
+        stop = [b + (n - 1) * s + 1 for b, n, s in zip(start, spatial, stride, strict=True)]
+        slices.append(
+            jax.lax.slice(
+                images,
+                (0, *start, 0),
+                (images.shape[0], *stop, images.shape[-1]),
+                (1, *stride, 1),
+            )
+        )
+    return jnp.stack(slices, axis=-2).reshape(-1, len(slices), images.shape[-1])
+
+
+def _transposed_pad(padding: str, k: int, s: int) -> tuple[int, int]:
+    """Pads that make the output s times as long ("SAME"), or keep every product ("VALID")."""
+    if padding == "SAME":
+        total = k + s - 2
+        before = k - 1 if s > k - 1 else -(-total // 2)
+    else:
+        total = k + s - 2 + max(k - s, 0)
+        before = k - 1
+    return before, total - before
+
+
+def _pad_pairs(padding: int | Sequence[int | tuple[int, int]], rank: int) -> list[tuple[int, int]]:
+    if isinstance(padding, int):
+        return [(padding, padding)] * rank
+    pairs = [(p, p) if isinstance(p, int) else (p[0], p[1]) for p in padding]
+    return pairs * rank if len(pairs) == 1 else pairs
+
+
+def _per_axis(value: None | int | Sequence[int], rank: int) -> tuple[int, ...]:
+    if value is None:
+        return (1,) * rank
+    return (value,) * rank if isinstance(value, int) else tuple(value)
+
+
+def _as_tuple(value: int | Sequence[int]) -> tuple[int, ...]:
+    return (value,) if isinstance(value, int) else tuple(value)
 
 
 RULES: dict[tuple[type[nn.Module], str], Rule] = {
-    (nn.Dense, "__call__"): Rule(_dense_accepts, _dense_factors),
+    (nn.Dense, "__call__"): Rule(_plain_product, _dense_factors),
+    (nn.DenseGeneral, "__call__"): Rule(_dense_general_accepts, _dense_general_factors),
+    (nn.Conv, "__call__"): Rule(_conv_accepts, _conv_factors),
+    (nn.ConvTranspose, "__call__"): Rule(_conv_accepts, _conv_transpose_factors),
+    (nn.Embed, "__call__"): Rule(_embed_accepts, _embed_factors),
+    (nn.Embed, "attend"): Rule(lambda call: True, _attend_factors),
 }

@@ -194,11 +194,19 @@ def _model(dataset: Dataset, settings: Settings) -> models.MLP:
     return models.MLP(widths=(settings.width,), num_classes=dataset.num_classes)
 
 
+def _predict(
+    model: models.MLP, params: _types.Params, x: Float[Array, "*n d"]
+) -> Float[Array, "*n c"]:
+    logits = model.apply(params, x)
+    assert isinstance(logits, jax.Array)
+    return logits
+
+
 def _loss(model: models.MLP) -> _types.Loss:
     def loss(params, example, key):
         del key
         x, y = example
-        return optax.softmax_cross_entropy_with_integer_labels(model.apply(params, x), y)
+        return optax.softmax_cross_entropy_with_integer_labels(_predict(model, params, x), y)
 
     return loss
 
@@ -229,8 +237,8 @@ def _entry(
         is_member=is_shadow_member,
         steps=recipe.steps,
     )
-    target_logits = model.apply(state.params, split.x)
-    shadow_logits = jax.lax.map(lambda p: model.apply(p, split.x), shadow_params)
+    target_logits = _predict(model, state.params, split.x)
+    shadow_logits = jax.lax.map(lambda p: _predict(model, p, split.x), shadow_params)
     correct = np.asarray(target_logits.argmax(-1) == split.y)
     return {
         "name": recipe.name,
