@@ -6,6 +6,7 @@ In the shapes below `b` counts the rows of a padded batch.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PRNGKeyArray
@@ -58,10 +59,16 @@ class ClippedGrad:
           gradient is not finite contributes zero.
 
         Raises:
-          ValueError: if shapes disagree, a leaf of params is not floating point, or the loss is
-            not a scalar.
+          ValueError: if shapes disagree, a leaf of params is not floating point, the loss is not
+            a scalar, or a BatchNorm would use the statistics of the batch.
         """
         _check_inputs(params, batch, mask)
+        with nn.intercept_methods(_refuse_batch_statistics):
+            return self._summed(params, batch, mask, key)
+
+    def _summed(
+        self, params: Params, batch: Batch, mask: Bool[Array, " b"], key: PRNGKeyArray
+    ) -> per_example.ClippedSum:
         rows = mask.shape[0]
         keys = jax.random.split(key, rows)
         size = self.microbatch_size
@@ -139,6 +146,20 @@ def _make(loss, clip_norm, microbatch_size, summed) -> ClippedGrad:
     return ClippedGrad(
         loss=loss, clip_norm=float(clip_norm), microbatch_size=microbatch_size, summed=summed
     )
+
+
+def _refuse_batch_statistics(next_fun, args, kwargs, context):
+    """BatchNorm in training mixes examples, so clipping one would not bound its influence."""
+    module = context.module
+    if isinstance(module, nn.BatchNorm) and context.method_name == "__call__":
+        given = args[1] if len(args) > 1 else kwargs.get("use_running_average")
+        running = module.use_running_average if given is None else given
+        if not running:
+            raise ValueError(
+                f"Expected no batch statistics under per-example clipping, got BatchNorm at "
+                f"{'/'.join(module.path)!r}: use GroupNorm, or use_running_average=True."
+            )
+    return next_fun(*args, **kwargs)
 
 
 def _check_inputs(params: Params, batch: Batch, mask: Bool[Array, " b"]) -> None:

@@ -17,41 +17,50 @@ import flax.linen as nn
 import jax
 import jax.extend
 import jax.numpy as jnp
+from flax import traverse_util
 from jaxtyping import Array, Bool, PyTree
 
 from jaxpriv import _tree
 from jaxpriv._types import Batch, Example, Keys, Loss, Params
-from jaxpriv.grads import ghost_rules, per_example
+from jaxpriv.grads import ghost_factors, ghost_recurrent, ghost_rules, per_example
+from jaxpriv.grads.ghost_factors import Factor, Group
+from jaxpriv.grads.ghost_rules import Call, Path, Rule
+
+_RULES = {**ghost_rules.RULES, **ghost_recurrent.RULES}
 
 
 class Site(NamedTuple):
     """One call of a layer that has a rule, in the order of the calls.
 
-    path: of the module, for people.
-    module: unbound, for its configuration.
-    leaves: parameter name -> position among the leaves of `params`; none: not our parameters.
-    output: shape and type of what the call returns.
+    path: of the module, for people and to recognise the call.
+    config: what the rule's `factors` needs to know.
+    leaves: parameter -> position among the leaves of `params`; none: not our parameters.
+    bump: shape and type of the array whose cotangent is wanted.
     """
 
     path: str
-    module: nn.Module
-    rule: ghost_rules.Rule
-    leaves: Mapping[str, int]
-    output: jax.ShapeDtypeStruct
+    rule: Rule
+    config: Any
+    leaves: Mapping[Path, int]
+    bump: jax.ShapeDtypeStruct | None
 
 
 class Plan(NamedTuple):
     """Which leaves go which way.
 
-    sites: every interceptable call.
+    sites: every call that has a rule.
     explicit: leaves that some operation outside the sites reads.
     """
 
     sites: tuple[Site, ...]
     explicit: tuple[int, ...]
 
+    def ghosts(self, site: Site) -> dict[Path, int]:
+        """The parameters of a site whose gradient comes from its factors."""
+        return {name: i for name, i in site.leaves.items() if i not in self.explicit}
 
-Visit = Callable[[ghost_rules.Rule, Callable[..., Any], nn.Module, tuple, dict], Any]
+
+Visit = Callable[[Rule, Callable[..., Any], Call], Any]
 
 
 @contextlib.contextmanager
@@ -66,17 +75,14 @@ def _intercepted(visit: Visit) -> Iterator[None]:
 
     def interceptor(next_fun, args, kwargs, context):
         nonlocal inside_a_visit
-        rule = ghost_rules.RULES.get((type(context.module), context.method_name))
-        if (
-            rule is None
-            or inside_a_visit
-            or _trace_state() != entry
-            or not rule.accepts(context.module)
-        ):
+        rule = _RULES.get((type(context.module), context.method_name))
+        call = Call(context.module, context.method_name, args, kwargs)
+        ours = rule is not None and not inside_a_visit and _trace_state() == entry
+        if rule is None or not ours or not rule.accepts(call):
             return next_fun(*args, **kwargs)
         inside_a_visit = True
         try:
-            return visit(rule, next_fun, context.module, args, kwargs)
+            return visit(rule, next_fun, call)
         finally:
             inside_a_visit = False
 
@@ -91,9 +97,9 @@ def _trace_state() -> object:
 def make_plan(loss: Loss, params: Params, example: Example, key: PyTree) -> Plan:
     """Traces the loss once and finds how each leaf of params is used.
 
-    A module reads from `module.variables` the very tracers that were passed in, so identity
-    tells which leaf a call uses. Each such call is then replaced by one on zeros; a leaf that
-    still enters an operation has a use that no rule covers, and is explicit.
+    A module reads from its variables the very tracers that were passed in, so identity tells
+    which leaf a call uses. Each such call is then replaced by one on zeros; a leaf that still
+    enters an operation has a use that no rule covers, and is explicit.
 
     Args:
       loss: `loss(params, example, key)` of one example.
@@ -113,18 +119,17 @@ def make_plan(loss: Loss, params: Params, example: Example, key: PyTree) -> Plan
     def traced(leaves, example, key):
         position = {id(leaf): i for i, leaf in enumerate(leaves)}
 
-        def visit(rule, next_fun, module, args, kwargs):
-            held = module.variables.get("params", {})
+        def visit(rule, next_fun, call):
+            held: dict[Path, Any] = dict(traverse_util.flatten_dict(rule.held(call.module)))
             ours = {name: position[id(x)] for name, x in held.items() if id(x) in position}
-            detached = module.clone(parent=None)
-            if ours:
-                blank = {k: jnp.zeros_like(x) if k in ours else x for k, x in held.items()}
-                out = detached.apply({**module.variables, "params": blank}, *args, **kwargs)
-            else:
-                out = next_fun(*args, **kwargs)
-            shape = jax.ShapeDtypeStruct(out.shape, out.dtype)
-            sites.append(Site("/".join(module.path), detached, rule, ours, shape))
-            return out
+            path = "/".join(call.module.path)
+            if not ours:
+                sites.append(Site(path, rule, None, {}, None))
+                return next_fun(*call.args, **call.kwargs)
+            blank = {k: jnp.zeros_like(x) if k in ours else x for k, x in held.items()}
+            done = rule.forward(call, traverse_util.unflatten_dict(blank), None)
+            sites.append(Site(path, rule, rule.config(call), ours, done.shape))
+            return done.output
 
         with _intercepted(visit):
             return loss(jax.tree.unflatten(treedef, leaves), example, key)
@@ -165,82 +170,91 @@ def ghost_sum(
       The clipped sum and the norms.
     """
     leaves, treedef = jax.tree.flatten(params)
-    one_row = jax.eval_shape(lambda b, k: (_tree.take(b, jnp.int32(0)), k[0]), batch, keys)
-    plan = make_plan(loss, params, *one_row)
-    records, deltas, explicit = _backward(loss, treedef, leaves, plan, batch, keys)
-    factors = _factors(plan, records, deltas)
+    plan = make_plan(loss, params, *one_row(batch, keys))
+    factors, explicit = per_example_factors(loss, params, batch, keys, plan)
     squares = [jnp.zeros(mask.shape, jnp.float32)]
-    squares += [jax.vmap(ghost_rules.squared_norm)(f) for f in factors.values()]
-    squares += [_tree.squared_norms(rows) for rows in explicit]
+    squares += [jax.vmap(ghost_factors.squared_norm)(f) for f in factors.values()]
+    squares += [_tree.squared_norms(rows) for rows in explicit.values()]
     square = sum(squares[1:], squares[0])
     weights, norms = per_example.clip_weights(square, mask, clip_norm=clip_norm)
     totals = [jnp.zeros(leaf.shape, _tree.wide_dtype(leaf.dtype)) for leaf in leaves]
-    for i, factor in factors.items():
-        totals[i] = ghost_rules.weighted_total(weights, factor).reshape(leaves[i].shape)
-    for i, rows in zip(plan.explicit, explicit, strict=True):
+    for group, parts in factors.items():
+        total = ghost_factors.weighted_total(weights, parts, group.shape)
+        for i, part in ghost_factors.split(total, group).items():
+            totals[i] = part.reshape(leaves[i].shape)
+    for i, rows in explicit.items():
         totals[i] = per_example.weighted_sum(weights, rows)
     return per_example.ClippedSum(jax.tree.unflatten(treedef, totals), norms)
 
 
-def _backward(loss, treedef, leaves, plan, batch, keys):
-    """One pass: each site's input and output cotangent, and the explicit leaves' gradients."""
-    ghost_sites = [bool(_ghost_leaves(plan, site)) for site in plan.sites]
+def one_row(batch: Batch, keys: Keys) -> tuple[Example, PyTree]:
+    """Shapes of one example and of its key."""
+    return jax.eval_shape(lambda b, k: (_tree.take(b, jnp.int32(0)), k[0]), batch, keys)
+
+
+def per_example_factors(
+    loss: Loss, params: Params, batch: Batch, keys: Keys, plan: Plan
+) -> tuple[dict[Group, list[Factor]], dict[int, Array]]:
+    """One backward pass, with respect to the bumps and the explicit leaves alone.
+
+    Args:
+      loss: of one example.
+      params: trainable leaves.
+      batch: leading axis b.
+      keys: one a row.
+      plan: of this loss.
+
+    Returns:
+      The factors of each group of ghost leaves, and the gradients of the explicit leaves by
+      position; leading axis b.
+    """
+    leaves, treedef = jax.tree.flatten(params)
 
     def one(example, key):
-        def value(bumps, explicit):
-            records = []
-            calls = iter(zip(plan.sites, ghost_sites, bumps, strict=True))
-
-            def visit(rule, next_fun, module, args, kwargs):
-                site, is_ghost, bump = next(calls, (None, False, None))
-                if site is None or site.path != "/".join(module.path):
-                    raise ValueError("Expected a loss that calls the same layers every time.")
-                out = next_fun(*args, **kwargs)
-                if not is_ghost:
-                    return out
-                records.append(args[0] if args else next(iter(kwargs.values())))
-                return out + bump
-
-            filled = list(leaves)
-            for i, leaf in zip(plan.explicit, explicit, strict=True):
-                filled[i] = leaf
-            with _intercepted(visit):
-                return loss(jax.tree.unflatten(treedef, filled), example, key), tuple(records)
-
         bumps = tuple(
-            jnp.zeros(site.output.shape, site.output.dtype) if is_ghost else None
-            for site, is_ghost in zip(plan.sites, ghost_sites, strict=True)
+            jnp.zeros(site.bump.shape, site.bump.dtype) if site.bump and plan.ghosts(site) else None
+            for site in plan.sites
         )
-        explicit = tuple(leaves[i] for i in plan.explicit)
-        grads, records = jax.grad(value, argnums=(0, 1), has_aux=True)(bumps, explicit)
-        return records, *grads
+        explicit = {i: leaves[i] for i in plan.explicit}
+
+        def value(bumps, explicit):
+            filled = [explicit.get(i, leaf) for i, leaf in enumerate(leaves)]
+            return _recorded(loss, jax.tree.unflatten(treedef, filled), example, key, plan, bumps)
+
+        found = jax.grad(value, argnums=(0, 1), has_aux=True)(bumps, explicit)
+        (deltas, explicit), records = found
+        return _grouped_factors(plan, records, deltas, leaves), explicit
 
     return jax.vmap(one)(batch, keys)
 
 
-def _ghost_leaves(plan: Plan, site: Site) -> dict[str, int]:
-    return {name: i for name, i in site.leaves.items() if i not in plan.explicit}
+def _recorded(loss, params, example, key, plan, bumps):
+    """The loss with every ghost site bumped, and what the sites recorded."""
+    records = []
+    calls = iter(zip(plan.sites, bumps, strict=True))
+
+    def visit(rule, next_fun, call):
+        site, bump = next(calls, (None, None))
+        if site is None or site.path != "/".join(call.module.path):
+            raise ValueError("Expected a loss that calls the same layers every time it is traced.")
+        if bump is None:
+            return next_fun(*call.args, **call.kwargs)
+        done = rule.forward(call, rule.held(call.module), bump)
+        records.append(done.record)
+        return done.output
+
+    with _intercepted(visit):
+        return loss(params, example, key), tuple(records)
 
 
-def _factors(plan: Plan, records: tuple, deltas: tuple) -> dict[int, ghost_rules.Factor]:
-    """One factor a leaf, its uses joined."""
-    uses: dict[int, list[ghost_rules.Factor]] = {}
+def _grouped_factors(plan: Plan, records, deltas, leaves) -> dict[Group, list[Factor]]:
+    """Of one example: what its ghost leaves' gradients are made of."""
+    uses: dict[int, list[Factor]] = {}
     record = iter(records)
     for site, delta in zip(plan.sites, deltas, strict=True):
-        ghosts = _ghost_leaves(plan, site)
-        if not ghosts:
+        if delta is None:
             continue
-        made = jax.vmap(lambda x, d, site=site: site.rule.factors(site.module, x, d))(
-            next(record), delta
-        )
-        for name, i in ghosts.items():
+        made = site.rule.factors(site.config, next(record), delta)
+        for name, i in plan.ghosts(site).items():
             uses.setdefault(i, []).append(made[name])
-    return {i: _one_factor(factors) for i, factors in uses.items()}
-
-
-def _one_factor(factors: list[ghost_rules.Factor]) -> ghost_rules.Factor:
-    parts = ghost_rules.joined(factors)
-    if len(parts) == 1:
-        return parts[0]
-    wholes = [jax.vmap(ghost_rules.materialised)(part).grad for part in parts]
-    return ghost_rules.Whole(sum(wholes[1:], wholes[0]))
+    return ghost_factors.grouped(uses, {i: leaves[i].shape for i in uses})

@@ -33,49 +33,48 @@ class Call(NamedTuple):
         return self.args[0] if self.args else next(iter(self.kwargs.values()))
 
 
-def held_params(module: nn.Module) -> dict[str, Any]:
-    """The module's own parameters."""
+class Bumped(NamedTuple):
+    """What a call gives when its rule runs it.
+
+    output: of the call.
+    record: what `factors` needs of it.
+    shape: of the array that the bump is added to.
+    """
+
+    output: Any
+    record: Any
+    shape: jax.ShapeDtypeStruct
+
+
+def _held_params(module: nn.Module) -> dict[str, Any]:
     return dict(module.variables.get("params", {}))
 
 
-def apply_bumped(call: Call, params: Mapping[str, Any], bump: Array | None) -> tuple[Any, Any]:
-    """Calls the module, detached, on these parameters; adds the bump to what comes out.
-
-    Args:
-      call: of the bound module.
-      params: to use instead of its own.
-      bump: zeros whose gradient is the cotangent of the output; None: no bump.
-
-    Returns:
-      The output, and what `factors` needs of the call: its input.
-    """
+def _apply_bumped(call: Call, params: Mapping[str, Any], bump: Array | None) -> Bumped:
+    """Calls the module, detached, on these parameters; the bump is added to what comes out."""
     variables = {**call.module.variables, "params": params}
     detached = call.module.clone(parent=None)
     out = detached.apply(variables, *call.args, method=call.method, **call.kwargs)
-    return out if bump is None else out + bump, call.first()
-
-
-def bump_like_output(call: Call, out: Any) -> jax.ShapeDtypeStruct:
-    """Shape of the bump of `apply_bumped`."""
-    del call
-    return jax.ShapeDtypeStruct(out.shape, out.dtype)
+    assert isinstance(out, jax.Array)
+    shape = jax.ShapeDtypeStruct(out.shape, out.dtype)
+    return Bumped(out if bump is None else out + bump, call.first(), shape)
 
 
 class Rule(NamedTuple):
     """How to take one kind of call apart.
 
     accepts: whether this call, so configured, is covered.
-    factors: (module, record, cotangent of the bump) -> a factor for each parameter.
-    held: the parameters that the call reads.
-    forward: the call on given parameters, with a bump; returns output and record.
-    bump_like: (call, output) -> shape of the bump.
+    factors: (config, record, cotangent of the bump) -> a factor for each parameter.
+    held: the parameters that the call reads, nested.
+    forward: the call on given parameters; a bump of zeros, whose gradient is wanted, or None.
+    config: what is static about the call; given to `factors`.
     """
 
     accepts: Callable[[Call], bool]
-    factors: Callable[[nn.Module, Any, Array], Mapping[Path, Factor]]
-    held: Callable[[nn.Module], dict[str, Any]] = held_params
-    forward: Callable[[Call, Mapping[str, Any], Array | None], tuple[Any, Any]] = apply_bumped
-    bump_like: Callable[[Call, Any], jax.ShapeDtypeStruct] = bump_like_output
+    factors: Callable[[Any, Any, Array], Mapping[Path, Factor]]
+    held: Callable[[nn.Module], dict[str, Any]] = _held_params
+    forward: Callable[[Call, Mapping[str, Any], Array | None], Bumped] = _apply_bumped
+    config: Callable[[Call], Any] = lambda call: call.module.clone(parent=None)
 
 
 def _plain_product(call: Call) -> bool:
@@ -138,7 +137,8 @@ def _conv_accepts(call: Call) -> bool:
     if getattr(module, "conv_general_dilated_cls", None) is not None:
         return False
     if isinstance(module, nn.ConvTranspose):
-        return not module.transpose_kernel and module.padding != "CIRCULAR"
+        known = not isinstance(module.padding, str) or module.padding in ("SAME", "VALID")
+        return known and not module.transpose_kernel
     return True
 
 
@@ -201,17 +201,14 @@ def _padded(
     """Pads [n, *spatial, c] as flax.linen.Conv does, then opens gaps of input dilation."""
     rank = len(window)
     reach = tuple((k - 1) * d + 1 for k, d in zip(window, spread, strict=True))
-    if padding in ("CIRCULAR", "REFLECT"):
-        around = [((r - 1) // 2, r // 2) for r in reach]
-        mode = "wrap" if padding == "CIRCULAR" else "reflect"
-        images, pairs = jnp.pad(images, [(0, 0), *around, (0, 0)], mode=mode), [(0, 0)] * rank
-    elif padding == "CAUSAL":
-        pairs = [(reach[0] - 1, 0)]
+    modes = {"CIRCULAR": "wrap", "REFLECT": "reflect", "CAUSAL": "constant"}
+    if isinstance(padding, str) and padding in modes:
+        causal = padding == "CAUSAL"
+        around = [(r - 1, 0) if causal else ((r - 1) // 2, r // 2) for r in reach]
+        images = jnp.pad(images, [(0, 0), *around, (0, 0)], mode=modes[padding])
+        pairs = [(0, 0)] * rank
     elif isinstance(padding, str):
-        spatial = [
-            (n - 1) * d + 1 if n else 0 for n, d in zip(images.shape[1:-1], inner, strict=True)
-        ]
-        pairs = jax.lax.padtype_to_pads(spatial, reach, stride, padding)
+        pairs = jax.lax.padtype_to_pads(images.shape[1:-1], reach, stride, padding)
     else:
         pairs = _pad_pairs(padding, rank)
     config = [(low, high, d - 1) for (low, high), d in zip(pairs, inner, strict=True)]
@@ -259,7 +256,7 @@ def _pad_pairs(padding: int | Sequence[int | tuple[int, int]], rank: int) -> lis
     return pairs * rank if len(pairs) == 1 else pairs
 
 
-def _per_axis(value: None | int | Sequence[int], rank: int) -> tuple[int, ...]:
+def _per_axis(value: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
     if value is None:
         return (1,) * rank
     return (value,) * rank if isinstance(value, int) else tuple(value)
