@@ -132,6 +132,7 @@ def dpsgd(
       Abadi et al., Deep Learning with Differential Privacy, 2016, Algorithm 1.
     """
     _check.non_negative(noise_multiplier=noise_multiplier)
+    noise_multiplier = float(noise_multiplier)
     sampler.event(noise_multiplier=noise_multiplier, steps=1)  # refuses what has no guarantee
     std = noise_multiplier * clipped_grad.clip_norm
 

@@ -6,6 +6,7 @@ In the shapes below `n` counts records, `m` models, `e` evaluations.
 import contextlib
 import functools
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -98,6 +99,7 @@ def fit(
     _check.positive_int(steps=steps)
     _check_rows(data, alg)
     if budget is not None:
+        _warn_if_large(budget.delta, alg.sampler.num_examples)
         steps = _affordable(alg, budget, steps)
     epoch = max(_SHORTEST_CHUNK, round(alg.sampler.num_examples / alg.sampler.expected_batch_size))
     length = math.ceil(steps / math.ceil(steps / epoch))
@@ -217,6 +219,24 @@ def _progress(total: int) -> Iterator[Callable[[int], None]]:
         yield lambda done: shown.update(task, completed=done)
 
 
+def _warn_if_large(delta: float, n: int) -> None:
+    if delta >= 1 / n:
+        warnings.warn(
+            f"delta={delta} is at least 1/n for n={n}: publishing one record in the clear would "
+            "meet it.",
+            stacklevel=3,
+        )
+
+
+@contextlib.contextmanager
+def _already_warned() -> Iterator[None]:
+    """The accountant says the same where it knows n."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="delta=")
+        yield
+
+
+@_already_warned()
 def _affordable(alg: Algorithm, budget: Budget, steps: int) -> int:
     allowed = accounting.max_steps(
         alg.event,
@@ -230,6 +250,7 @@ def _affordable(alg: Algorithm, budget: Budget, steps: int) -> int:
     return allowed
 
 
+@_already_warned()
 def _spent(alg: Algorithm, budget: Budget, ends: list[int]) -> Float[np.ndarray, " e"]:
     """Epsilon at each end; with many ends, that of a later one stands for those before it."""
     picked = np.unique(np.linspace(0, len(ends) - 1, min(len(ends), _EPSILON_POINTS)).round())

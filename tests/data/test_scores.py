@@ -103,7 +103,7 @@ def test_files_that_are_not_there_or_not_npz(tmp_path):
     with pytest.raises(ValueError, match="found a folder"):
         data.load_scores(tmp_path)
     (tmp_path / "text.npz").write_text("scores")
-    with pytest.raises(ValueError, match="Expected an .npz file"):
+    with pytest.raises(ValueError, match=r"Expected an \.npz file"):
         data.load_scores(tmp_path / "text.npz")
 
 
