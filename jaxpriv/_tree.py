@@ -16,7 +16,7 @@ def wide(x: Array) -> Array:
     return x.astype(wide_dtype(x.dtype))
 
 
-def normal_like(key: PRNGKeyArray, tree: PyTree, *, std: float) -> PyTree:
+def normal_like(key: PRNGKeyArray, tree: PyTree, *, std: float | Float[Array, ""]) -> PyTree:
     """Draws N(0, std^2) for every entry, independently between leaves.
 
     Each leaf has a key of its own, so leaves of equal shape get different noise. Drawn in at

@@ -11,6 +11,9 @@ RELATIONS: tuple[Relation, ...] = ("add_or_remove_one", "replace_one")
 Keys = Key[Array, " _"] | UInt32[Array, "_ _"]
 """Several keys, one a row."""
 
+Scalar = float | Float[Array, ""]
+"""A number, static or traced."""
+
 Params = PyTree
 """Trainable leaves only; frozen ones are closed over by the loss."""
 

@@ -3,6 +3,7 @@
 import datetime
 import json
 import shlex
+import shutil
 import sys
 import warnings
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ class Report(_Common):
     """Data set: digits (scikit-learn's 1,797 handwritten digits)."""
     shadows: int = 16
     """Shadow models the attacks learn from; even."""
+    resume: bool = False
+    """Go on where a killed report with the same settings stopped."""
     out: Path = Path("report")
     """Folder for the report."""
 
@@ -139,10 +142,14 @@ def _run_report(command: Report, argv: list[str]) -> tuple[dict[str, Any], list[
         seed=command.seed,
         shadows=command.shadows,
     )
-    report = reports.run_report(data.load(command.data), settings, log=_log)
+    dataset, folder = data.load(command.data), command.out / ".checkpoints"
+    if not command.resume:
+        shutil.rmtree(folder, ignore_errors=True)
+    report = reports.run_report(dataset, settings, checkpoints=folder, log=_log)
     report["command"] = shlex.join(["jaxpriv", *argv])
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     page = reports.write_report(report, command.out, date=date)
+    shutil.rmtree(folder, ignore_errors=True)
     return report, [reports.summary(report), f"Report: {page}"]
 
 

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, PRNGKeyArray
 
 from jaxpriv import _check, _tree
-from jaxpriv._types import RELATIONS, Batch, Loss, Params, Relation
-from jaxpriv.grads import ghost, per_example
+from jaxpriv._types import RELATIONS, Batch, Example, Loss, Params, Relation, Scalar
+from jaxpriv.grads import explanation, ghost, per_example
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,11 +27,11 @@ class ClippedGrad:
     """
 
     loss: Loss
-    clip_norm: float
+    clip_norm: Scalar
     microbatch_size: int | None
     summed: Callable[..., per_example.ClippedSum]
 
-    def sensitivity(self, relation: Relation) -> float:
+    def sensitivity(self, relation: Relation) -> Scalar:
         """Largest change of the total between neighbours, in the Euclidean norm.
 
         Args:
@@ -42,6 +42,23 @@ class ClippedGrad:
         """
         _check.one_of(RELATIONS, relation=relation)
         return self.clip_norm if relation == "add_or_remove_one" else 2 * self.clip_norm
+
+    def explain(
+        self, params: Params, example: Example, key: PRNGKeyArray, *, batch_size: int
+    ) -> explanation.Explanation:
+        """Tells which way each parameter's gradient goes; computes nothing.
+
+        Args:
+          params: trainable leaves.
+          example: one record, without a batch axis.
+          key: any; not consumed.
+          batch_size: rows of a batch, which the memory is for.
+
+        Returns:
+          One choice a leaf; prints as a table.
+        """
+        rows = min(batch_size, self.microbatch_size or batch_size)
+        return explanation.explain(self.loss, params, example, key, batch_size=rows)
 
     def __call__(
         self, params: Params, batch: Batch, mask: Bool[Array, " b"], key: PRNGKeyArray

@@ -21,7 +21,7 @@ from flax import traverse_util
 from jaxtyping import Array, Bool, PyTree
 
 from jaxpriv import _tree
-from jaxpriv._types import Batch, Example, Keys, Loss, Params
+from jaxpriv._types import Batch, Example, Keys, Loss, Params, Scalar
 from jaxpriv.grads import ghost_factors, ghost_recurrent, ghost_rules, per_example
 from jaxpriv.grads.ghost_factors import Factor, Group
 from jaxpriv.grads.ghost_rules import Call, Path, Rule
@@ -151,7 +151,7 @@ def ghost_sum(
     mask: Bool[Array, " b"],
     keys: Keys,
     *,
-    clip_norm: float,
+    clip_norm: Scalar,
 ) -> per_example.ClippedSum:
     """Sums clipped gradients from each layer's inputs and output cotangents.
 

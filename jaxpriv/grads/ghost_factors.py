@@ -93,20 +93,22 @@ def grouped(
       For each group at most one Outer and one Lookup, or a single Whole.
     """
     concatenated: dict[tuple[int, ...], Array] = {}
-    by_left: dict[tuple[int, ...], list[tuple[int, Outer]]] = {}
+    by_left: dict[int, dict[int, Outer]] = {}
     groups: dict[Group, list[Factor]] = {}
     for leaf, factors in uses.items():
         parts = _joined(factors, concatenated)
         if len(parts) == 1 and isinstance(parts[0], Outer) and parts[0].left.ndim == 2:
-            by_left.setdefault((id(parts[0].left),), []).append((leaf, parts[0]))
+            by_left.setdefault(id(parts[0].left), {})[leaf] = parts[0]
         else:
             groups[Group((leaf,), shapes[leaf][-1:], shapes[leaf])] = parts
     for members in by_left.values():
-        leaves, outers = zip(*members, strict=True)
+        outers = list(members.values())
         widths = tuple(outer.right.shape[-1] for outer in outers)
-        shape = (outers[0].left.shape[-1], sum(widths)) if len(leaves) > 1 else shapes[leaves[0]]
+        shape = (outers[0].left.shape[-1], sum(widths))
+        if len(members) == 1:
+            (shape,) = (shapes[leaf] for leaf in members)
         right = jnp.concatenate([outer.right for outer in outers], axis=-1)
-        groups[Group(leaves, widths, shape)] = [Outer(outers[0].left, right)]
+        groups[Group(tuple(members), widths, shape)] = [Outer(outers[0].left, right)]
     return {group: _decided(parts, group.shape) for group, parts in groups.items()}
 
 

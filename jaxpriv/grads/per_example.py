@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from jaxpriv import _tree
-from jaxpriv._types import Batch, Keys, Loss, Params
+from jaxpriv._types import Batch, Keys, Loss, Params, Scalar
 
 
 class ClippedSum(NamedTuple):
@@ -25,7 +25,7 @@ class ClippedSum(NamedTuple):
 
 
 def clip_weights(
-    squared_norms: Float[Array, " b"], mask: Bool[Array, " b"], *, clip_norm: float
+    squared_norms: Float[Array, " b"], mask: Bool[Array, " b"], *, clip_norm: Scalar
 ) -> tuple[Float[Array, " b"], Float[Array, " b"]]:
     """Gives each example the weight min(1, C / norm), and 0 where it must not count.
 
@@ -69,7 +69,7 @@ def explicit_sum(
     mask: Bool[Array, " b"],
     keys: Keys,
     *,
-    clip_norm: float,
+    clip_norm: Scalar,
 ) -> ClippedSum:
     """Sums clipped gradients that are all made: `b` times the memory of the parameters.
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib import metadata
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -34,6 +35,10 @@ LIMITS = (
     "A shadow half and its complement are drawn together, so shadow models are independent in "
     "pairs only.",
 )
+
+
+_SHADOWS_AT_ONCE = 4
+"""Few enough that a killed report loses seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +88,7 @@ class Split(NamedTuple):
     others: Int[np.ndarray, " l"]
     x: Float[Array, "n d"]
     y: Int[Array, " n"]
+    num_classes: int
 
     def is_member(self) -> Bool[np.ndarray, " n"]:
         """Whether the target was trained on each record."""
@@ -100,13 +106,18 @@ class Recipe(NamedTuple):
 
 
 def run_report(
-    dataset: Dataset, settings: Settings, *, log: Callable[[str], None] = lambda text: None
+    dataset: Dataset,
+    settings: Settings,
+    *,
+    checkpoints: Path | None = None,
+    log: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Trains a plain model and one for each epsilon, attacks all, accounts for all.
 
     Args:
       dataset: the pool of records.
       settings: what to train.
+      checkpoints: folder where training is saved, and looked for when it was killed.
       log: told what is being done.
 
     Returns:
@@ -126,9 +137,12 @@ def run_report(
         shadow_key, len(dataset), num_models=settings.shadows
     )
     entries = []
-    for key, recipe in zip(model_keys, _recipes(dataset, split, settings, log), strict=True):
+    recipes = _recipes(split, settings, log)
+    for i, (key, recipe) in enumerate(zip(model_keys, recipes, strict=True)):
         log(f"{recipe.name}: training the target and {settings.shadows} shadow models")
-        entries.append(_entry(key, recipe, dataset, split, is_shadow_member, settings))
+        folder = None if checkpoints is None else checkpoints / f"model-{i}"
+        state, shadow_params = _trained(key, recipe, split, is_shadow_member, settings, folder)
+        entries.append(_entry(recipe, state, shadow_params, split, is_shadow_member, settings))
     return {
         "schema_version": 1,
         "jaxpriv": jaxpriv.__version__,
@@ -151,15 +165,13 @@ def run_report(
 def _split(key: PRNGKeyArray, dataset: Dataset) -> Split:
     order = np.asarray(jax.random.permutation(key, len(dataset)))
     half = (len(dataset) + 1) // 2
-    return Split(
-        np.sort(order[:half]), np.sort(order[half:]), jnp.asarray(dataset.x), jnp.asarray(dataset.y)
-    )
+    members, others = np.sort(order[:half]), np.sort(order[half:])
+    x, y = jnp.asarray(dataset.x), jnp.asarray(dataset.y)
+    return Split(members, others, x, y, dataset.num_classes)
 
 
-def _recipes(
-    dataset: Dataset, split: Split, settings: Settings, log: Callable[[str], None]
-) -> list[Recipe]:
-    loss = _loss(_model(dataset, settings))
+def _recipes(split: Split, settings: Settings, log: Callable[[str], None]) -> list[Recipe]:
+    loss = _loss(_model(split, settings))
     q = settings.sampling_prob
 
     def plain(size: int) -> training.Algorithm:
@@ -190,8 +202,8 @@ def _recipes(
     return recipes
 
 
-def _model(dataset: Dataset, settings: Settings) -> models.MLP:
-    return models.MLP(widths=(settings.width,), num_classes=dataset.num_classes)
+def _model(split: Split, settings: Settings) -> models.MLP:
+    return models.MLP(widths=(settings.width,), num_classes=split.num_classes)
 
 
 def _predict(
@@ -211,24 +223,31 @@ def _loss(model: models.MLP) -> _types.Loss:
     return loss
 
 
-def _entry(
+def _trained(
     key: PRNGKeyArray,
     recipe: Recipe,
-    dataset: Dataset,
     split: Split,
     is_shadow_member: Bool[np.ndarray, "m n"],
     settings: Settings,
-) -> dict[str, Any]:
-    """Everything the report says of one model."""
-    model = _model(dataset, settings)
+    folder: Path | None,
+) -> tuple[_types.Params, _types.Params]:
+    """The target's parameters, and those of the shadow models."""
     init_key, target_key, shadow_key = jax.random.split(key, 3)
 
-    def init(key):
-        return model.init(key, split.x[0])
+    def init(key: PRNGKeyArray) -> _types.Params:
+        return _model(split, settings).init(key, split.x[0])
 
-    alg = recipe.make_alg(len(split.members))
-    data = (split.x[split.members], split.y[split.members])
-    state, _ = training.fit(target_key, alg, init(init_key), data, steps=recipe.steps)
+    def kept(name: str) -> training.Checkpoints | None:
+        return None if folder is None else training.Checkpoints(directory=folder / name)
+
+    state, _ = training.fit(
+        target_key,
+        recipe.make_alg(len(split.members)),
+        init(init_key),
+        (split.x[split.members], split.y[split.members]),
+        steps=recipe.steps,
+        checkpoints=kept("target"),
+    )
     shadow_params = training.shadows.train(
         shadow_key,
         recipe.make_alg,
@@ -236,8 +255,23 @@ def _entry(
         (split.x, split.y),
         is_member=is_shadow_member,
         steps=recipe.steps,
+        chunk=_SHADOWS_AT_ONCE,
+        checkpoints=kept("shadows"),
     )
-    target_logits = _predict(model, state.params, split.x)
+    return state.params, shadow_params
+
+
+def _entry(
+    recipe: Recipe,
+    params: _types.Params,
+    shadow_params: _types.Params,
+    split: Split,
+    is_shadow_member: Bool[np.ndarray, "m n"],
+    settings: Settings,
+) -> dict[str, Any]:
+    """Everything the report says of one model."""
+    model = _model(split, settings)
+    target_logits = _predict(model, params, split.x)
     shadow_logits = jax.lax.map(lambda p: _predict(model, p, split.x), shadow_params)
     correct = np.asarray(target_logits.argmax(-1) == split.y)
     return {
@@ -250,18 +284,18 @@ def _entry(
         "noise_multiplier": recipe.noise_multiplier,
         "target_epsilon": recipe.target_epsilon,
         "steps": recipe.steps,
-        "guarantee": _guarantee(alg, recipe, settings),
+        "guarantee": _guarantee(recipe, split, settings),
         "attacks": _attacks(target_logits, shadow_logits, split, is_shadow_member),
     }
 
 
 def _guarantee(
-    alg: training.Algorithm, recipe: Recipe, settings: Settings
+    recipe: Recipe, split: Split, settings: Settings
 ) -> dict[str, dict[str, float]] | None:
     """Epsilon, and the largest advantage of any attacker, under both relations."""
     if recipe.noise_multiplier is None or settings.delta is None:
         return None
-    event = alg.event(recipe.steps)
+    event = recipe.make_alg(len(split.members)).event(recipe.steps)
     return {
         relation: {
             "epsilon": accounting.epsilon(event, delta=settings.delta, relation=relation),

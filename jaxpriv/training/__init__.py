@@ -1,17 +1,26 @@
 """Training, private or not, of one model or many."""
 
 from jaxpriv.training import shadows
+from jaxpriv.training.adaptive import AdaptiveState, adaptive_dpsgd
 from jaxpriv.training.algorithms import Algorithm, DpsgdInfo, SgdInfo, State, dpsgd, sgd
-from jaxpriv.training.loop import Budget, History, ManyInfo, fit, fit_many
+from jaxpriv.training.averaging import AveragedState, averaged
+from jaxpriv.training.checkpoint import Checkpoints
+from jaxpriv.training.loop import Budget, History, fit
+from jaxpriv.training.many import ManyInfo, fit_many
 
 __all__ = [
+    "AdaptiveState",
     "Algorithm",
+    "AveragedState",
     "Budget",
+    "Checkpoints",
     "DpsgdInfo",
     "History",
     "ManyInfo",
     "SgdInfo",
     "State",
+    "adaptive_dpsgd",
+    "averaged",
     "dpsgd",
     "fit",
     "fit_many",

@@ -12,7 +12,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from jaxpriv import _check, _tree
-from jaxpriv._types import Batch, Loss, Params, Sampler
+from jaxpriv._types import Batch, Loss, Params, Sampler, Scalar
 from jaxpriv.grads import ClippedGrad
 
 if TYPE_CHECKING:
@@ -59,14 +59,14 @@ class DpsgdInfo(NamedTuple):
 class Algorithm(NamedTuple):
     """A training algorithm.
 
-    init: (params) -> State.
-    update: (key, state, batch, mask) -> (State, Info).
+    init: (params) -> state; it has at least `params` and `step`, as State has.
+    update: (key, state, batch, mask) -> (state, Info).
     sampler: draws the batches that `event` assumes.
     event: (steps) -> what they spend, as a dp_accounting event.
     """
 
-    init: Callable[[Params], State]
-    update: Callable[[PRNGKeyArray, State, Batch, Bool[Array, " b"]], tuple[State, Any]]
+    init: Callable[[Params], Any]
+    update: Callable[[PRNGKeyArray, Any, Batch, Bool[Array, " b"]], tuple[Any, Any]]
     sampler: Sampler
     event: Callable[[int], "DpEvent"]
 
@@ -91,7 +91,7 @@ def sgd(loss: Loss, optimizer: optax.GradientTransformation, sampler: Sampler) -
 
     def update(key, state, batch, mask):
         value, grads = jax.value_and_grad(mean_loss)(state.params, batch, mask, key)
-        return _apply(optimizer, state, grads), SgdInfo(value, mask.sum())
+        return apply_gradient(optimizer, state, grads), SgdInfo(value, mask.sum())
 
     def event(steps: int) -> "DpEvent":
         import dp_accounting
@@ -141,7 +141,9 @@ def dpsgd(
         total, norms = clipped_grad(state.params, batch, mask, examples_key)
         noise = _tree.normal_like(noise_key, total, std=std)
         grads = jax.tree.map(lambda t, n: (t + n) / sampler.expected_batch_size, total, noise)
-        return _apply(optimizer, state, grads), _info(norms, mask, clipped_grad.clip_norm)
+        return apply_gradient(optimizer, state, grads), dpsgd_info(
+            norms, mask, clipped_grad.clip_norm
+        )
 
     def event(steps: int) -> "DpEvent":
         _check.positive_int(steps=steps)
@@ -150,7 +152,18 @@ def dpsgd(
     return Algorithm(_initialiser(optimizer), update, sampler, event)
 
 
-def _info(norms: Float[Array, " b"], mask: Bool[Array, " b"], clip_norm: float) -> DpsgdInfo:
+def dpsgd_info(norms: Float[Array, " b"], mask: Bool[Array, " b"], clip_norm: Scalar) -> DpsgdInfo:
+    """Sums a step up for its reader.
+
+    Args:
+      norms: of the gradients before clipping; inf where not finite.
+      mask: which rows are real.
+      clip_norm: C.
+
+    Returns:
+      The Info of a DP-SGD step.
+    """
+
     def mean(values, among):
         count = jnp.maximum(among.sum(), 1).astype(norms.dtype)
         return jnp.where(among, values, 0).sum() / count
@@ -170,7 +183,17 @@ def _initialiser(optimizer: optax.GradientTransformation) -> Callable[[Params], 
     return init
 
 
-def _apply(optimizer: optax.GradientTransformation, state: State, grads: PyTree) -> State:
+def apply_gradient(optimizer: optax.GradientTransformation, state: State, grads: PyTree) -> State:
+    """Lets the optimiser take one step.
+
+    Args:
+      optimizer: any optax transformation.
+      state: before.
+      grads: like the parameters, any float type.
+
+    Returns:
+      The state after the step; parameters keep their types.
+    """
     grads = jax.tree.map(lambda g, p: g.astype(p.dtype), grads, state.params)
     # optax's Adam family raises a float to an int32 power.
     with jax.numpy_dtype_promotion("standard"):

@@ -9,16 +9,18 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Float, Int, PRNGKeyArray, PyTree
 
 from jaxpriv import _check, _tree, accounting
-from jaxpriv._types import RELATIONS, Keys, Params, Relation
-from jaxpriv.training.algorithms import Algorithm, State
+from jaxpriv._types import RELATIONS, Params, Relation
+from jaxpriv.training.algorithms import Algorithm
+from jaxpriv.training.checkpoint import Checkpoints, fingerprint
+from jaxpriv.training.journal import Journal, Track
 
 _SHORTEST_CHUNK = 10
 _EPSILON_POINTS = 20
@@ -53,19 +55,6 @@ class History(NamedTuple):
     epsilon: Float[np.ndarray, " e"] | None
 
 
-class ManyInfo(NamedTuple):
-    """How many models were trained at once, and what the algorithm said.
-
-    info: the algorithm's Info, every leaf [m, steps, ...].
-    strategy: "vmap" trains a chunk side by side, "map" one after the other in one program.
-    chunk: models a program.
-    """
-
-    info: PyTree
-    strategy: Literal["vmap", "map"]
-    chunk: int
-
-
 def fit(
     key: PRNGKeyArray,
     alg: Algorithm,
@@ -75,26 +64,31 @@ def fit(
     steps: int,
     budget: Budget | None = None,
     evaluate: Callable[[Params], Mapping[str, Any]] | None = None,
-) -> tuple[State, History]:
+    checkpoints: Checkpoints | None = None,
+) -> tuple[Any, History]:
     """Trains one model: chunks of an epoch, each one compiled scan.
 
-    Step t draws from fold_in(key, t), so how steps are cut into chunks changes nothing.
+    Step t draws from fold_in(key, t), so neither how steps are cut into chunks nor a kill and a
+    resumption changes anything.
 
     Args:
       key: consumed.
-      alg: from `sgd` or `dpsgd`.
+      alg: from `sgd`, `dpsgd` or `adaptive_dpsgd`, `averaged` or not.
       params: initial.
       data: pytree with leading axis n, the sampler's number of examples.
       steps: at most so many.
       budget: turned into a number of steps beforehand.
       evaluate: called on the host with the parameters after every epoch (at least 10 steps
         apart); returns numbers by name.
+      checkpoints: where to save the run, and to look for one that was killed: the same call
+        then goes on from its last checkpoint, to the same result bit for bit.
 
     Returns:
       The final state and the history.
 
     Raises:
-      ValueError: if the data do not match the sampler or the budget does not allow one step.
+      ValueError: if the data do not match the sampler, the budget does not allow one step, or
+        the checkpoints are of another run.
     """
     _check.positive_int(steps=steps)
     _check_rows(data, alg)
@@ -103,98 +97,43 @@ def fit(
         steps = _affordable(alg, budget, steps)
     epoch = max(_SHORTEST_CHUNK, round(alg.sampler.num_examples / alg.sampler.expected_batch_size))
     length = math.ceil(steps / math.ceil(steps / epoch))
-    state, infos, evaluations = alg.init(params), [], []
     ends = [min(start + length, steps) for start in range(0, steps, length)]
-    with _progress(steps) as advance:
-        for end in ends:
-            state, info = _run_chunk(alg, length, key, state, data, jnp.int32(steps))
-            infos.append(info)
+    chunk = functools.partial(_run_chunk, alg, length, key)
+    start = alg.init(params)
+    mark = "" if checkpoints is None else _mark(key, alg, params, data, steps)
+    journal = Journal(checkpoints, mark)
+    _, info_like = jax.eval_shape(chunk, start, data, jnp.int32(steps))
+    track = journal.resume(start, info_like)
+    with progress_bar(steps) as advance:
+        for end in ends[ends.index(track.done) + 1 if track.done else 0 :]:
+            state, info = chunk(track.state, data, jnp.int32(steps))
             if evaluate is not None:
-                evaluations.append({k: np.asarray(v) for k, v in evaluate(state.params).items()})
-            jax.block_until_ready(state.step)
-            advance(end)
-    info = jax.tree.map(lambda *x: np.concatenate(x)[:steps], *infos)
-    named = {k: np.stack([e[k] for e in evaluations]) for k in (evaluations or [{}])[0]}
-    spent = None if budget is None else _spent(alg, budget, ends)
-    return state, History(info, np.array(ends), named, spent)
-
-
-def fit_many(
-    keys: Keys,
-    make_alg: Callable[[Any], Algorithm],
-    params: Params,
-    data: PyTree,
-    *,
-    members: Int[Array, "m k"] | Int[np.ndarray, "m k"],
-    steps: int,
-    hyper: PyTree = None,
-    chunk: int | None = None,
-) -> tuple[State, ManyInfo]:
-    """Trains many models, each on its own members; equal to `fit` with the same keys.
-
-    On a GPU or TPU a chunk of models runs side by side by vmap; on a CPU, where batched
-    products are slow, one after the other inside one program.
-
-    Args:
-      keys: [m], one a model.
-      make_alg: hyper-parameters of one model -> algorithm. They are traced inside (a learning
-        rate); privacy parameters must not depend on them.
-      params: initial, leading axis m.
-      data: the pool; pytree with leading axis n.
-      members: indices into the pool. Rows have equal length k: the sampler is over k records.
-      steps: of every model.
-      hyper: pytree with leading axis m, or None; checked on the host for every model first.
-      chunk: models in one program; default 8 where vmap is used, all otherwise.
-
-    Returns:
-      The states, stacked along m, and how it was done.
-
-    Raises:
-      ValueError: if lengths disagree, a member is out of range, or make_alg refuses.
-    """
-    members = np.asarray(members)
-    many = len(members)
-    _check.positive_int(steps=steps)
-    _check.same_length(keys=keys, members=members)
-    _check_stacked(many, params=params, hyper=hyper)
-    _check_members(members, data)
-    for i in range(many):
-        alg = make_alg(_row(hyper, i))
-        if alg.sampler.num_examples != members.shape[1]:
-            raise ValueError(
-                f"Expected a sampler over the {members.shape[1]} members of a model, "
-                f"got one over {alg.sampler.num_examples} examples."
+                found = {name: np.asarray(v) for name, v in evaluate(state.params).items()}
+                track.evaluations.append(found)
+            track = Track(
+                end, jax.block_until_ready(state), [*track.infos, info], track.evaluations
             )
-    strategy = "map" if jax.default_backend() == "cpu" else "vmap"
-    if chunk is None:
-        chunk = many if strategy == "map" else min(many, 8)
-    _check.positive_int(chunk=chunk)
+            journal.save(track, last=end == steps)
+            advance(end)
+    spent = None if budget is None else _spent(alg, budget, ends)
+    return track.state, History(track.info(), np.array(ends), track.evaluated(), spent)
 
-    def one(run):
-        key, params, mine, hyper = run
-        alg = make_alg(hyper)
-        chunk_of = functools.partial(_scan, alg, steps, key, alg.init(params))
-        return chunk_of(data, jnp.int32(steps), mine)
 
-    program = jax.jit(jax.vmap(one) if strategy == "vmap" else lambda runs: jax.lax.map(one, runs))
-    runs = (keys, params, jnp.asarray(members), hyper)
-    results = []
-    with _progress(many) as advance:
-        for start in range(0, many, chunk):
-            # The last chunk repeats models so that one program serves all.
-            rows = jnp.arange(start, start + chunk) % many
-            results.append(jax.block_until_ready(program(_tree.take(runs, rows))))
-            advance(min(start + chunk, many))
-    states, info = jax.tree.map(lambda *x: jnp.concatenate(x)[:many], *results)
-    return states, ManyInfo(info, strategy, chunk)
+def description(alg: Algorithm) -> str:
+    """What can be told of an algorithm from outside; its optimiser cannot."""
+    return f"{alg.event(1)!r} {alg.sampler!r}"
+
+
+def _mark(key: PRNGKeyArray, alg: Algorithm, params: Params, data: PyTree, steps: int) -> str:
+    return fingerprint(key, params, data, description(alg), steps)
 
 
 @functools.partial(jax.jit, static_argnames=("alg", "length"))
 def _run_chunk(alg, length, key, state, data, last):
-    return _scan(alg, length, key, state, data, last, None)
+    return scan_steps(alg, length, key, state, data, last, None)
 
 
-def _scan(alg, length, key, state, data, last, members):
+def scan_steps(alg, length, key, state, data, last, members):
     """`length` steps; those at or beyond `last` change nothing."""
 
     def step(state, _):
@@ -208,7 +147,7 @@ def _scan(alg, length, key, state, data, last, members):
 
 
 @contextlib.contextmanager
-def _progress(total: int) -> Iterator[Callable[[int], None]]:
+def progress_bar(total: int) -> Iterator[Callable[[int], None]]:
     """A bar on a terminal, nothing elsewhere."""
     from rich.console import Console
     from rich.progress import Progress
@@ -269,24 +208,3 @@ def _check_rows(data: PyTree, alg: Algorithm) -> None:
                 f"Expected {alg.sampler.num_examples} records as in the sampler, "
                 f"got shape {leaf.shape} at data{name}."
             )
-
-
-def _check_stacked(many: int, **trees: PyTree) -> None:
-    for name, tree in trees.items():
-        for leaf in jax.tree.leaves(tree):
-            if jnp.ndim(leaf) == 0 or leaf.shape[0] != many:
-                raise ValueError(
-                    f"Expected {name} stacked for {many} models, got shape {jnp.shape(leaf)}."
-                )
-            if not np.all(np.isfinite(np.asarray(leaf, np.float64))):
-                raise ValueError(f"Expected finite {name}, got NaN or inf.")
-
-
-def _check_members(members: Int[np.ndarray, "m k"], data: PyTree) -> None:
-    n = min(leaf.shape[0] for leaf in jax.tree.leaves(data))
-    if members.size == 0 or members.min() < 0 or members.max() >= n:
-        raise ValueError(f"Expected members in 0..{n - 1}, got {members.shape} rows beyond that.")
-
-
-def _row(tree: PyTree, i: int) -> PyTree:
-    return jax.tree.map(lambda leaf: leaf[i], tree)

@@ -5,7 +5,9 @@ Within a pair memberships are therefore not independent. In the shapes below `m`
 and `n` records.
 """
 
+import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +16,9 @@ from jaxtyping import Bool, PRNGKeyArray, PyTree
 
 from jaxpriv import _check
 from jaxpriv._types import Params
-from jaxpriv.training import loop
+from jaxpriv.training import many
 from jaxpriv.training.algorithms import Algorithm
+from jaxpriv.training.checkpoint import Checkpoints
 
 
 def halves(key: PRNGKeyArray, n: int, *, num_models: int) -> Bool[np.ndarray, "m n"]:
@@ -54,6 +57,7 @@ def train(
     is_member: Bool[np.ndarray, "m n"],
     steps: int,
     chunk: int | None = None,
+    checkpoints: Checkpoints | None = None,
 ) -> Params:
     """Trains one model on each row of members.
 
@@ -65,6 +69,7 @@ def train(
       is_member: from `halves`, or any rows.
       steps: of every model.
       chunk: models in one program, as for `fit_many`.
+      checkpoints: where finished chunks are saved, and looked for.
 
     Returns:
       Final parameters, stacked along m, in the order of the rows.
@@ -77,7 +82,7 @@ def train(
     for size in np.unique(sizes):
         (models,) = np.nonzero(sizes == size)
         members = np.stack([np.nonzero(is_member[i])[0] for i in models])
-        states, _ = loop.fit_many(
+        states, _ = many.fit_many(
             keys[models],
             lambda _, size=int(size): make_alg(size),
             jax.tree.map(lambda leaf, models=models: leaf[models], params),
@@ -85,8 +90,17 @@ def train(
             members=members,
             steps=steps,
             chunk=chunk,
+            checkpoints=_part(checkpoints, int(size)),
         )
         trained.append(states.params)
         order.append(models)
     back = np.argsort(np.concatenate(order))
     return jax.tree.map(lambda *x: jnp.concatenate(x)[back], *trained)
+
+
+def _part(checkpoints: Checkpoints | None, size: int) -> Checkpoints | None:
+    """A folder for the models of one size: they are a run of their own."""
+    if checkpoints is None:
+        return None
+    folder = Path(checkpoints.directory) / f"members-{size}"
+    return dataclasses.replace(checkpoints, directory=folder, keep=None)

@@ -1,0 +1,185 @@
+"""Price of a clipped gradient sum: ours and the peers', each against its framework's plain step.
+
+Run:       python -m experiments run benchmarks/dpsgd_step --preset cpu
+Time:      smoke 1 min, cpu 12 min on two cores, paper 3 min on one H100
+Peers:     optax.contrib.dpsgd's aggregate, jax-privacy, Opacus with hooks and with ghost clipping
+           (extra `bench`; those not installed are left out)
+Goals:     ghost against plain on two cores: mlp 1.2, cnn 1.5, lstm 1.2, transformer 1.5; peak
+           memory at most 3 times plain's; ahead of every peer. On one H100: 1.7 on all four.
+
+Times are taken in turn inside one process, and a ratio is the median over rounds. Memory is the
+growth of a process that runs one method alone (on a GPU: the allocator's peak).
+"""
+
+import argparse
+import importlib.util
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments import common
+from experiments.benchmarks import victims
+from jaxpriv import grads
+
+SETTINGS = {
+    "smoke": {"batch": 8, "repeats": 1, "seconds": 0.0},
+    "cpu": {"batch": 256, "repeats": 7, "seconds": 0.2},
+    "paper": {"batch": 256, "repeats": 7, "seconds": 0.5},
+}
+CLIP_NORM = 1.0
+GOALS = {"mlp": 1.2, "cnn": 1.5, "lstm": 1.2, "transformer": 1.5}
+GPU_GOAL = 1.7
+
+
+def methods(name: str, *, batch: int) -> dict[str, Callable[[], Any]]:
+    """Every JAX method on one model, compiled at its first call; each returns the sum."""
+    victim = victims.VICTIMS[name]
+    loss = victims.loss_of(victim)
+    data = victims.batch_of(victim, size=batch)
+    params = victim.module.init(jax.random.key(1), data[0][0])
+    mask, key = jnp.ones(batch, bool), jax.random.key(2)
+
+    def plain(params, data, mask, key):
+        del mask
+
+        def mean(params):
+            return jax.vmap(loss, (None, 0, None))(params, data, key).mean()
+
+        return jax.grad(mean)(params)
+
+    explicit = grads.explicit_clipped_grad(loss, clip_norm=CLIP_NORM)
+    small = grads.explicit_clipped_grad(loss, clip_norm=CLIP_NORM, microbatch_size=batch // 8)
+    ghost = grads.clipped_grad(loss, clip_norm=CLIP_NORM)
+    found: dict[str, Callable[..., Any]] = {
+        "plain": plain,
+        "ghost": lambda *args: ghost(*args).total,
+        "vmap": lambda *args: explicit(*args).total,
+        "microbatch": lambda *args: small(*args).total,
+        "optax": _optax(loss),
+    }
+    if importlib.util.find_spec("jax_privacy"):
+        found["jax-privacy"] = _jax_privacy(loss)
+
+    def timed(function):
+        program = jax.jit(function)
+        return lambda: jax.block_until_ready(program(params, data, mask, key))
+
+    return {label: timed(function) for label, function in found.items()}
+
+
+def _optax(loss):
+    from optax import contrib
+
+    def summed(params, data, mask, key):
+        per_example = jax.vmap(jax.grad(loss), (None, 0, None))(params, data, key)
+        aggregate = contrib.differentially_private_aggregate(CLIP_NORM, 0.0, key=jax.random.key(0))
+        mean, _ = aggregate.update(per_example, aggregate.init(params))
+        return jax.tree.map(lambda g: g * len(mask), mean)
+
+    return summed
+
+
+def _jax_privacy(loss):
+    import jax_privacy
+
+    def on_batch(params, data, key):
+        return jax.vmap(loss, (None, 0, None))(params, data, key).mean()
+
+    clipped = jax_privacy.clipped_grad(on_batch, l2_clip_norm=CLIP_NORM, batch_argnums=1)
+    return lambda params, data, mask, key: clipped(params, data, key)
+
+
+def difference(found: Any, expected: Any) -> float:
+    """Largest difference of two sums, relative to the largest entry."""
+    pairs = list(zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True))
+    scale = max(float(np.abs(e).max()) for _, e in pairs)
+    return max(float(np.abs(np.asarray(f) - np.asarray(e)).max()) for f, e in pairs) / scale
+
+
+def run(preset: str) -> dict[str, Any]:
+    """Measures all models and methods; `rows` holds a dict for each."""
+    settings = SETTINGS[preset]
+    rows = []
+    for name in victims.VICTIMS:
+        compared = methods(name, batch=settings["batch"])
+        times = common.interleaved(
+            compared, repeats=settings["repeats"], seconds=settings["seconds"]
+        )
+        exact = compared["vmap"]()
+        for label, function in compared.items():
+            rows.append(
+                {
+                    "model": name,
+                    "method": label,
+                    "ratio": common.ratio(times, label, "plain"),
+                    "seconds": float(np.median(times[label])),
+                    "difference": None if label == "plain" else difference(function(), exact),
+                    **_memory("experiments.benchmarks.dpsgd_step", name, label, settings["batch"]),
+                }
+            )
+        rows += _torch_rows(name, preset)
+    return {"settings": settings, "rows": rows, "goals": GOALS, "gpu_goal": GPU_GOAL}
+
+
+def _memory(module: str, name: str, label: str, batch: int) -> dict[str, float]:
+    words = [sys.executable, "-m", module, "--memory", name, label, str(batch)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    return {"peak_mb": json.loads(done.stdout.splitlines()[-1])}
+
+
+def _torch_rows(name: str, preset: str) -> list[dict[str, Any]]:
+    """Opacus in a process of its own, so that torch and JAX do not share threads."""
+    if not (importlib.util.find_spec("opacus") and importlib.util.find_spec("torch")):
+        return []
+    settings = SETTINGS[preset]
+    module = "experiments.benchmarks.opacus_step"
+    words = [sys.executable, "-m", module, name, *map(str, settings.values())]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    rows = json.loads(done.stdout.splitlines()[-1])
+    return [
+        row | _memory(module, name, row["method"].removeprefix("opacus-"), settings["batch"])
+        for row in rows
+    ]
+
+
+def table(record: dict[str, Any]) -> str:
+    """The rows, for people; memory as a multiple of the same framework's plain step."""
+    rows = record["rows"]
+    plain = {(r["model"], r["method"]): r["peak_mb"] for r in rows if r["method"].endswith("plain")}
+    lines = [
+        f"{'model':12}{'method':16}{'time/plain':>11}{'MB':>9}{'MB/plain':>10}{'difference':>12}"
+    ]
+    for row in rows:
+        base = plain[row["model"], "opacus-plain" if "opacus" in row["method"] else "plain"]
+        apart = "" if row["difference"] is None else f"{row['difference']:.1e}"
+        lines.append(
+            f"{row['model']:12}{row['method']:16}{row['ratio']:11.2f}{row['peak_mb']:9.0f}"
+            f"{row['peak_mb'] / max(base, 1.0):10.1f}{apart:>12}"
+        )
+    return "\n".join(lines)
+
+
+def _peak_of(name: str, label: str, batch: int) -> float:
+    """MB by which this process grows over what it holds before the first call."""
+    device = jax.devices()[0]
+    function = methods(name, batch=batch)[label]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    function()
+    stats = device.memory_stats() if device.platform != "cpu" else None
+    if stats:
+        return stats["peak_bytes_in_use"] / 1e6
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3 - before
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--memory", nargs=3, required=True)
+    of, by, rows_of_batch = parser.parse_args().memory
+    print(json.dumps(_peak_of(of, by, int(rows_of_batch))))

@@ -1,0 +1,90 @@
+"""Price of many models: a loop of single runs, map in one program, vmap side by side.
+
+Run:       python -m experiments run benchmarks/shadow_models --preset cpu
+Time:      smoke 20 s, cpu 5 min on two cores, paper 2 min on one H100
+Goal:      on one H100, 64 of the Purchase MLPs in at most 6 times one; on two cores vmap may lose
+
+The model is the Purchase MLP (600-1024-512-256-100), trained without privacy, batch 128.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from experiments import common
+from experiments.benchmarks import victims
+from jaxpriv import sampling, training
+
+SETTINGS = {
+    "smoke": {"models": [1, 2], "records": 200, "steps": 2, "repeats": 1},
+    "cpu": {"models": [1, 8, 64], "records": 2000, "steps": 10, "repeats": 3},
+    "paper": {"models": [1, 8, 64], "records": 20000, "steps": 100, "repeats": 3},
+}
+GPU_GOAL = 6.0
+
+
+def run(preset: str) -> dict[str, Any]:
+    """Times every strategy at every number of models; `rows` holds a dict for each."""
+    settings = SETTINGS[preset]
+    victim = victims.VICTIMS["mlp"]
+    data = victims.batch_of(victim, size=settings["records"])
+    half = settings["records"] // 2
+    sampler = sampling.fixed_batch(half, batch_size=min(128, half))
+    alg = training.sgd(victims.loss_of(victim), optax.adam(1e-3), sampler)
+    rows, one = [], 0.0
+    for count in settings["models"]:
+        keys = jax.random.split(jax.random.key(0), count)
+        params = jax.vmap(lambda k: victim.module.init(k, data[0][0]))(keys)
+        pool = np.random.default_rng(0)
+        members = np.stack([pool.permutation(settings["records"])[:half] for _ in range(count)])
+        inputs = (keys, alg, params, data, members, settings["steps"])
+        runs = {s: _runner(s, *inputs) for s in ("loop", "map", "vmap")}
+        times = common.interleaved(runs, repeats=settings["repeats"])
+        for strategy, taken in times.items():
+            seconds = float(np.median(taken))
+            one = one or seconds
+            rows.append(
+                {
+                    "models": count,
+                    "strategy": strategy,
+                    "seconds": seconds,
+                    "times_one": seconds / one,
+                }
+            )
+    return {"settings": settings, "rows": rows, "gpu_goal": GPU_GOAL}
+
+
+def _runner(strategy, keys, alg, params, data, members, steps):
+    """A function that trains all models and waits for them."""
+
+    def loop():
+        for i in range(len(keys)):
+            mine = jax.tree.map(lambda leaf, i=i: leaf[i], params)
+            rows = jax.tree.map(lambda leaf, i=i: leaf[members[i]], data)
+            jax.block_until_ready(training.fit(keys[i], alg, mine, rows, steps=steps)[0])
+
+    def one(run):
+        key, params, mine = run
+        return training.loop.scan_steps(
+            alg, steps, key, alg.init(params), data, jnp.int32(steps), mine
+        )
+
+    if strategy == "loop":
+        return loop
+    many = jax.vmap(one) if strategy == "vmap" else lambda runs: jax.lax.map(one, runs)
+    program = jax.jit(many)
+    runs = (keys, params, jnp.asarray(members))
+    return lambda: jax.block_until_ready(program(runs))
+
+
+def table(record: dict[str, Any]) -> str:
+    """The rows, for people."""
+    lines = [f"{'models':>7}  {'strategy':9}{'seconds':>9}{'times one':>11}"]
+    for row in record["rows"]:
+        lines.append(
+            f"{row['models']:7}  {row['strategy']:9}{row['seconds']:9.2f}{row['times_one']:11.1f}"
+        )
+    return "\n".join(lines)

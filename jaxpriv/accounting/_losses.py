@@ -1,0 +1,132 @@
+"""The privacy loss of one Gaussian step: which pair of distributions bounds it, and its losses.
+
+In the shapes `k` counts points and `m` the cells between them.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float64
+from scipy import special
+
+from jaxpriv._types import Relation
+
+_REACH = 10.5
+"""Standard deviations of noise beyond which a loss counts as infinite: probability 5e-26."""
+
+
+class Step(NamedTuple):
+    """One noisy sum over a Poisson batch; `overflow` is (records, capacity) of a padded one."""
+
+    noise_multiplier: float
+    sampling_prob: float
+    overflow: tuple[int, int] | None = None
+
+
+class Pair(NamedTuple):
+    """(1-q) N(0, 1) + q N(shift, 1) against N(0, 1); or its mirror image, to replace a record."""
+
+    shift: float
+    prob: float
+    mirrored: bool
+
+
+class Nodes(NamedTuple):
+    """One step's losses at quadrature nodes: enough for moments and tail bounds."""
+
+    losses: Float64[np.ndarray, " k"]
+    weights: Float64[np.ndarray, " k"]
+
+
+def pairs(step: Step, relation: Relation) -> list[tuple[float, Pair]]:
+    """The pairs that dominate a step, and their shares.
+
+    A record that enters an overflowing batch also puts another one out: sensitivity 2, as if it
+    were replaced. This is dp-accounting's mixture.
+
+    References:
+      The truncated batch: arXiv:2508.15089.
+    """
+    z, q, overflow = step
+    plain = Pair(1 / z, q, relation == "replace_one")
+    if overflow is None:
+        return [(1.0, plain)]
+    n, capacity = overflow
+    share = float(special.bdtrc(capacity - 1, n - 1, q))
+    if share == 0:
+        return [(1.0, plain)]
+    stays = float(special.bdtrc(capacity, n, q)) * capacity / (share * n)
+    return [(share, Pair(2 / z, stays, True)), (1 - share, plain)]
+
+
+def nodes(step: Step, relation: Relation) -> list[Nodes]:
+    """A step's losses in each direction: one that is its own mirror image needs only one."""
+    forward, backward = [], []
+    for share, pair in pairs(step, relation):
+        low, high = ends(pair)
+        x = np.linspace(low, high, 4097)
+        losses = loss_at(pair, x)
+        ahead, behind = _densities(pair, x)
+        forward.append((losses, share * ahead / ahead.sum()))
+        backward.append((-losses, share * behind / behind.sum()))
+    directions = [forward] if relation == "replace_one" else [forward, backward]
+    return [Nodes(*(np.concatenate(a) for a in zip(*d, strict=True))) for d in directions]
+
+
+def ends(pair: Pair) -> tuple[float, float]:
+    """The x beyond which neither distribution has noticeable probability."""
+    return (-_REACH - pair.shift if pair.mirrored else -_REACH), _REACH + pair.shift
+
+
+def loss_at(pair: Pair, x: Float64[np.ndarray, " k"]) -> Float64[np.ndarray, " k"]:
+    """ln of the likelihood ratio at x."""
+    d, q, mirrored = pair
+    rest = math.log1p(-q) if q < 1 else -math.inf
+
+    def one_sided(x: Float64[np.ndarray, " k"]) -> Float64[np.ndarray, " k"]:
+        return np.logaddexp(rest, math.log(q) + d * x - d * d / 2)
+
+    return one_sided(x) - one_sided(-x) if mirrored else one_sided(x)
+
+
+def where(pair: Pair, loss: Float64[np.ndarray, " k"]) -> Float64[np.ndarray, " k"]:
+    """The x of a loss; -inf for a loss below all."""
+    d, q, mirrored = pair
+    with np.errstate(divide="ignore"):
+        if mirrored:
+            # sinh(d x - loss/2) = (1-q)/q e^(d^2/2) sinh(loss/2)
+            half = np.abs(loss) / 2
+            log_sinh = half + np.log(-np.expm1(-2 * half)) - math.log(2)
+            u = log_sinh + d * d / 2 + np.log1p(-q) - math.log(q)
+            root = np.where(u < 300, np.arcsinh(np.exp(np.minimum(u, 300))), u + math.log(2))
+            return (loss / 2 + np.sign(loss) * root) / d
+        near = np.log1p(np.maximum(np.expm1(np.clip(loss, -1, 1)) / q, -1))
+        far = (
+            loss + np.log1p(np.maximum(-(1 - q) * np.exp(np.minimum(-loss, 700)), -1)) - math.log(q)
+        )
+        return np.where(np.abs(loss) < 1, near, far) / d + d / 2
+
+
+def _densities(
+    pair: Pair, x: Float64[np.ndarray, " k"]
+) -> tuple[Float64[np.ndarray, " k"], Float64[np.ndarray, " k"]]:
+    d, q, mirrored = pair
+    ahead = (1 - q) * np.exp(-(x**2) / 2) + q * np.exp(-((x - d) ** 2) / 2)
+    return ahead, ahead[::-1] if mirrored else np.exp(-(x**2) / 2)
+
+
+def masses(
+    pair: Pair, x: Float64[np.ndarray, " k"]
+) -> tuple[Float64[np.ndarray, " m"], Float64[np.ndarray, " m"]]:
+    """Both distributions' probabilities of the cells between the x."""
+    d, q, mirrored = pair
+
+    def normal(x: Float64[np.ndarray, " k"]) -> Float64[np.ndarray, " m"]:
+        low, high = x[:-1], x[1:]
+        above = special.ndtr(-low) - special.ndtr(-high)
+        return np.where(low > 0, above, special.ndtr(high) - special.ndtr(low))
+
+    ahead = (1 - q) * normal(x) + q * normal(x - d)
+    behind = (1 - q) * normal(x) + q * normal(x + d) if mirrored else normal(x)
+    return ahead, behind

@@ -1,0 +1,72 @@
+"""Averages of the parameters over training: a free lunch, since they are post-processing."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+from jaxpriv import _check
+from jaxpriv._types import Params
+from jaxpriv.training.algorithms import Algorithm, State
+
+
+class AveragedState(NamedTuple):
+    """The state of the algorithm that is averaged, and the average.
+
+    inner: what its next step needs.
+    average: of the parameters so far.
+    """
+
+    inner: State
+    average: Params
+
+    @property
+    def params(self) -> Params:
+        """The average: what is evaluated and kept."""
+        return self.average
+
+    @property
+    def step(self) -> Int[Array, ""]:
+        """Steps done."""
+        return self.inner.step
+
+
+def averaged(alg: Algorithm, *, decay: float) -> Algorithm:
+    """Keeps an exponential moving average of another algorithm's parameters.
+
+    average <- d average + (1 - d) params with d = min(decay, (1 + t) / (10 + t)) at step t, so
+    that the first steps are forgotten. It sees what the algorithm releases and nothing else:
+    the privacy is the algorithm's.
+
+    Args:
+      alg: from `sgd`, `dpsgd` or `adaptive_dpsgd`.
+      decay: in (0, 1); the average reaches back about 1 / (1 - decay) steps.
+
+    Returns:
+      The algorithm; `state.params` is the average, `state.inner` the algorithm's own state.
+
+    Raises:
+      ValueError: if decay is not in (0, 1).
+
+    References:
+      De et al., Unlocking High-Accuracy Differentially Private Image Classification through
+      Scale, 2022, section 4.
+    """
+    _check.open_unit(decay=decay)
+
+    def init(params):
+        inner = alg.init(params)
+        return AveragedState(inner, inner.params)
+
+    def update(key, state, batch, mask):
+        inner, info = alg.update(key, state.inner, batch, mask)
+        t = inner.step.astype(jnp.float32)
+        d = jnp.minimum(decay, (1 + t) / (10 + t))
+
+        def mix(average, new):
+            return average + (1 - d).astype(new.dtype) * (new - average)
+
+        return AveragedState(inner, jax.tree.map(mix, state.average, inner.params)), info
+
+    return Algorithm(init, update, alg.sampler, alg.event)
