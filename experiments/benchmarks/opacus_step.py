@@ -6,6 +6,7 @@ Usage: python -m experiments.benchmarks.opacus_step MODEL BATCH REPEATS SECONDS
 Prints one JSON list of rows, or the growth of the process in MB.
 """
 
+import itertools
 import json
 import resource
 import sys
@@ -69,7 +70,7 @@ def model_of(name: str) -> nn.Module:
     torch.manual_seed(0)
     if name == "mlp":
         sizes, layers = [600, 1024, 512, 256], []
-        for i, o in zip(sizes[:-1], sizes[1:], strict=True):
+        for i, o in itertools.pairwise(sizes):
             layers += [nn.Linear(i, o), nn.Tanh()]
         return nn.Sequential(*layers, nn.Linear(256, 100))
     if name == "cnn":
@@ -92,10 +93,7 @@ def batch_of(name: str, size: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Random inputs and labels."""
     shapes = {"mlp": (600,), "cnn": (1, 28, 28)}
     classes = {"mlp": 100, "cnn": 10}.get(name, 2)
-    if name in shapes:
-        x = torch.randn(size, *shapes[name])
-    else:
-        x = torch.randint(0, 5000, (size, 64))
+    x = torch.randn(size, *shapes[name]) if name in shapes else torch.randint(0, 5000, (size, 64))
     return x, torch.arange(size) % classes
 
 

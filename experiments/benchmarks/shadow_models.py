@@ -17,6 +17,7 @@ import optax
 from experiments import common
 from experiments.benchmarks import victims
 from jaxpriv import sampling, training
+from jaxpriv.training import loop
 
 SETTINGS = {
     "smoke": {"models": [1, 2], "records": 200, "steps": 2, "repeats": 1},
@@ -60,7 +61,7 @@ def run(preset: str) -> dict[str, Any]:
 def _runner(strategy, keys, alg, params, data, members, steps):
     """A function that trains all models and waits for them."""
 
-    def loop():
+    def one_by_one():
         for i in range(len(keys)):
             mine = jax.tree.map(lambda leaf, i=i: leaf[i], params)
             rows = jax.tree.map(lambda leaf, i=i: leaf[members[i]], data)
@@ -68,12 +69,10 @@ def _runner(strategy, keys, alg, params, data, members, steps):
 
     def one(run):
         key, params, mine = run
-        return training.loop.scan_steps(
-            alg, steps, key, alg.init(params), data, jnp.int32(steps), mine
-        )
+        return loop.scan_steps(alg, steps, key, alg.init(params), data, jnp.int32(steps), mine)
 
     if strategy == "loop":
-        return loop
+        return one_by_one
     many = jax.vmap(one) if strategy == "vmap" else lambda runs: jax.lax.map(one, runs)
     program = jax.jit(many)
     runs = (keys, params, jnp.asarray(members))

@@ -65,14 +65,16 @@ def method(factor: Factor) -> str:
 
 
 class Group(NamedTuple):
-    """Leaves whose gradients are taken together: columns of one matrix, or a single leaf.
+    """Leaves whose gradients are taken together: the blocks of one matrix, or a single leaf.
 
-    leaves: positions among the leaves of the parameters.
-    widths: columns of each leaf.
-    shape: of the whole: that of the single leaf, or (i, sum of widths).
+    leaves: positions among the leaves of the parameters, row of blocks by row.
+    heights: rows of each row of blocks.
+    widths: columns of each column of blocks.
+    shape: of the whole: that of the single leaf, or (sum of heights, sum of widths).
     """
 
     leaves: tuple[int, ...]
+    heights: tuple[int, ...]
     widths: tuple[int, ...]
     shape: tuple[int, ...]
 
@@ -80,10 +82,10 @@ class Group(NamedTuple):
 def grouped(
     uses: dict[int, list[Factor]], shapes: dict[int, tuple[int, ...]]
 ) -> dict[Group, list[Factor]]:
-    """Adds up the uses of each leaf, and sets leaves with the same left side next to each other.
+    """Adds up the uses of each leaf, and joins leaves that share a side of their products.
 
     A leaf's gradient is the sum over its uses, whose norm is wanted. The gates of a recurrent
-    cell share their input: one product for all of them is faster than one for each.
+    cell share their input, its two kernels the cotangents: one product serves all of them.
 
     Args:
       uses: of one example; by position of the leaf, one factor a use.
@@ -93,22 +95,25 @@ def grouped(
       For each group at most one Outer and one Lookup, or a single Whole.
     """
     concatenated: dict[tuple[int, ...], Array] = {}
-    by_left: dict[int, dict[int, Outer]] = {}
+    rows: dict[int, dict[int, Outer]] = {}
     groups: dict[Group, list[Factor]] = {}
     for leaf, factors in uses.items():
         parts = _joined(factors, concatenated)
         if len(parts) == 1 and isinstance(parts[0], Outer) and parts[0].left.ndim == 2:
-            by_left.setdefault(id(parts[0].left), {})[leaf] = parts[0]
+            rows.setdefault(id(parts[0].left), {})[leaf] = parts[0]
         else:
-            groups[Group((leaf,), shapes[leaf][-1:], shapes[leaf])] = parts
-    for members in by_left.values():
-        outers = list(members.values())
-        widths = tuple(outer.right.shape[-1] for outer in outers)
-        shape = (outers[0].left.shape[-1], sum(widths))
-        if len(members) == 1:
-            (shape,) = (shapes[leaf] for leaf in members)
-        right = jnp.concatenate([outer.right for outer in outers], axis=-1)
-        groups[Group(tuple(members), widths, shape)] = [Outer(outers[0].left, right)]
+            groups[Group((leaf,), (1,), (1,), shapes[leaf])] = parts
+    grids: dict[tuple[int, ...], list[dict[int, Outer]]] = {}
+    for row in rows.values():
+        grids.setdefault(tuple(id(outer.right) for outer in row.values()), []).append(row)
+    for grid in grids.values():
+        lefts = [next(iter(row.values())).left for row in grid]
+        rights = [outer.right for outer in grid[0].values()]
+        heights, widths = (tuple(x.shape[-1] for x in side) for side in (lefts, rights))
+        leaves = tuple(leaf for row in grid for leaf in row)
+        shape = shapes[leaves[0]] if len(leaves) == 1 else (sum(heights), sum(widths))
+        outer = Outer(jnp.concatenate(lefts, axis=-1), jnp.concatenate(rights, axis=-1))
+        groups[Group(leaves, heights, widths, shape)] = [outer]
     return {group: _decided(parts, group.shape) for group, parts in groups.items()}
 
 
@@ -141,19 +146,27 @@ def _decided(parts: list[Factor], shape: tuple[int, ...]) -> list[Factor]:
 
 
 def split(total: Float[Array, "..."], group: Group) -> dict[int, Float[Array, "..."]]:
-    """Hands the columns of a group's matrix to its leaves.
+    """Hands the blocks of a group's matrix to its leaves.
 
     Args:
       total: of the group's shape.
       group: which leaves.
 
     Returns:
-      By position of the leaf; columns as [i, o].
+      By position of the leaf; blocks as [i, o].
     """
     if len(group.leaves) == 1:
         return {group.leaves[0]: total}
-    ends = [sum(group.widths[: k + 1]) for k in range(len(group.widths) - 1)]
-    return dict(zip(group.leaves, jnp.split(total, ends, axis=-1), strict=True))
+    blocks = [
+        block
+        for row in jnp.split(total, _ends(group.heights))
+        for block in jnp.split(row, _ends(group.widths), axis=-1)
+    ]
+    return dict(zip(group.leaves, blocks, strict=True))
+
+
+def _ends(sizes: tuple[int, ...]) -> list[int]:
+    return [sum(sizes[: k + 1]) for k in range(len(sizes) - 1)]
 
 
 def multiplied_out(factor: Factor, shape: tuple[int, ...]) -> Whole:

@@ -19,87 +19,70 @@ from jaxpriv import _tree
 from jaxpriv.grads.ghost_factors import Factor, Outer, Whole
 from jaxpriv.grads.ghost_rules import Bumped, Call, Path, Rule
 
-Step = Callable[[Any, Array, Array], tuple[Any, Array]]
+Step = Callable[[Any, Array], Any]
 
 
 class Gates(NamedTuple):
     """How a cell makes a step from products with its input and its hidden state.
 
     inputs: names of the Dense modules on the input, in the order of their blocks.
-    hidden: names of those on the previous hidden state; the last blocks of the pre-activations
-      are theirs where the two are not simply added.
-    step: (cell) -> (carry, pre-activations, hidden product) -> (carry, hidden state).
+    hidden: names of those on the previous hidden state.
+    merge: (input product, hidden product) -> pre-activations, block by block.
+    step: (cell) -> (carry, pre-activations) -> carry, whose last part is the hidden state.
     """
 
     inputs: tuple[str, ...]
     hidden: tuple[str, ...]
+    merge: Callable[[Array, Array], Array]
     step: Callable[[Any], Step]
 
     @property
     def blocks(self) -> int:
-        """Blocks of pre-activations: a GRU's candidate takes its hidden product separately."""
-        return 4 if len(self.inputs) == 3 else len(self.inputs)
+        """Blocks of pre-activations: a gated candidate has two, its products are not added."""
+        return len(self.inputs) + (self.merge is not jnp.add)
 
 
 def _lstm_step(cell: Any) -> Step:
-    def step(carry, pre, product):
+    def step(carry, pre):
         c, _ = carry
-        i, f, g, o = jnp.split(pre + product, 4, axis=-1)
+        i, f, g, o = jnp.split(pre, 4, axis=-1)
         c = cell.gate_fn(f) * c + cell.gate_fn(i) * cell.activation_fn(g)
-        h = cell.gate_fn(o) * cell.activation_fn(c)
-        return (c, h), h
+        return c, cell.gate_fn(o) * cell.activation_fn(c)
 
     return step
 
 
+def _gru_merge(of_input: Array, of_hidden: Array) -> Array:
+    """The candidate takes its hidden product only after the reset gate: a block of its own."""
+    input_rz, input_n = jnp.split(of_input, [2 * of_input.shape[-1] // 3], axis=-1)
+    hidden_rz, hidden_n = jnp.split(of_hidden, [2 * of_hidden.shape[-1] // 3], axis=-1)
+    return jnp.concatenate([input_rz + hidden_rz, input_n, hidden_n], axis=-1)
+
+
 def _gru_step(cell: Any) -> Step:
-    def step(h, pre, product):
-        pre_r, pre_z, pre_n, bump_n = jnp.split(pre, 4, axis=-1)
-        hidden_r, hidden_z, hidden_n = jnp.split(product, 3, axis=-1)
-        r, z = cell.gate_fn(pre_r + hidden_r), cell.gate_fn(pre_z + hidden_z)
-        n = cell.activation_fn(pre_n + r * (hidden_n + bump_n))
-        h = (1.0 - z) * n + z * h
-        return h, h
+    def step(h, pre):
+        r, z, input_n, hidden_n = jnp.split(pre, 4, axis=-1)
+        r, z = cell.gate_fn(r), cell.gate_fn(z)
+        n = cell.activation_fn(input_n + r * hidden_n)
+        return (1.0 - z) * n + z * h
 
     return step
 
 
 def _simple_step(cell: Any) -> Step:
-    def step(h, pre, product):
-        total = pre + product + h if cell.residual else pre + product
-        h = cell.activation_fn(total)
-        return h, h
+    def step(h, pre):
+        return cell.activation_fn(pre + h if cell.residual else pre)
 
     return step
 
 
-_LSTM = Gates(("ii", "if", "ig", "io"), ("hi", "hf", "hg", "ho"), _lstm_step)
+_LSTM = Gates(("ii", "if", "ig", "io"), ("hi", "hf", "hg", "ho"), jnp.add, _lstm_step)
 _GATES: dict[type[nn.Module], Gates] = {
     nn.LSTMCell: _LSTM,
     nn.OptimizedLSTMCell: _LSTM,
-    nn.GRUCell: Gates(("ir", "iz", "in"), ("hr", "hz", "hn"), _gru_step),
-    nn.SimpleCell: Gates(("i",), ("h",), _simple_step),
+    nn.GRUCell: Gates(("ir", "iz", "in"), ("hr", "hz", "hn"), _gru_merge, _gru_step),
+    nn.SimpleCell: Gates(("i",), ("h",), jnp.add, _simple_step),
 }
-
-
-class _Stepper(nn.RNNCellBase):
-    """A cell that takes pre-activations, and tells the hidden state that it started from."""
-
-    step: Step
-    dtype: Any
-
-    def __call__(self, carry: Any, pre: Array) -> tuple[Any, tuple[Array, Array]]:
-        previous = carry[1] if isinstance(carry, tuple) else carry
-        kernel, bias = (self.get_variable("params", name) for name in ("kernel", "bias"))
-        h, kernel, bias = promote_dtype(previous, kernel, bias, dtype=self.dtype)
-        # Keeping three arrays a step and redoing the gates beats keeping a dozen.
-        step = jax.checkpoint(self.step, prevent_cse=False)
-        carry, output = step(carry, pre, h @ kernel + bias)
-        return carry, (output, previous)
-
-    @property
-    def num_feature_axes(self) -> int:
-        return 1
 
 
 class _Layout(NamedTuple):
@@ -148,35 +131,67 @@ def _joint(
 
 def _forward(call: Call, params: Mapping[str, Any], bump: Array | None) -> Bumped:
     """The RNN on given parameters, its pre-activations bumped."""
-    cell, layout, x = _cell(call), _layout(call), call.first()
+    layout, lengths = _layout(call), call.kwargs.get("seq_lengths")
+    x = call.first()
+
+    def flipped(sequence: Array) -> Array:
+        return recurrent.flip_sequences(sequence, lengths, x.ndim - 2, layout.time_major)
+
+    axis = 0 if layout.time_major else x.ndim - 2
+    inputs = flipped(x) if layout.reverse else x
+    advance, project, width = _advance(call, params)
+    shape = jax.ShapeDtypeStruct((*x.shape[:-1], width), project(x).dtype)
+    bumps = bump if bump is None or not layout.reverse else flipped(bump)
+    sequences = jax.tree.map(lambda s: jnp.moveaxis(s, axis, 0), (inputs, bumps))
+    if jax.default_backend() != "cpu":
+        # One large product instead of many; a CPU pays more for the memory than it gains.
+        sequences, project = (project(sequences[0]), sequences[1]), _unchanged
+    keeps_carries = layout.return_carry and lengths is not None
+
+    def step(carry, inputs):
+        x, bump = inputs
+        previous = _hidden(carry)
+        carry = advance(carry, project(x), bump)
+        return carry, (_hidden(carry), previous, carry if keeps_carries else None)
+
+    start = _initial_carry(call, layout)
+    carry, (ys, previous, carries) = jax.lax.scan(step, start, sequences, unroll=call.module.unroll)
+    if keeps_carries and lengths is not None:
+        carry = jax.tree.map(lambda c: c[lengths - 1, jnp.arange(c.shape[1])], carries)
+    ys, previous = (jnp.moveaxis(s, 0, axis) for s in (ys, previous))
+    if layout.reverse and layout.keep_order:
+        ys = flipped(ys)
+    record = (x, flipped(previous) if layout.reverse else previous)
+    return Bumped((carry, ys) if layout.return_carry else ys, record, shape)
+
+
+def _advance(call: Call, params: Mapping[str, Any]) -> tuple[Callable, Callable, int]:
+    """A step on a projected input and a bump; the projection; the width of the pre-activations."""
+    cell = _cell(call)
     gates = _GATES[type(cell)]
-    kernel, bias = _joint(params, gates.inputs)
-    inputs, kernel, bias = promote_dtype(x, kernel, bias, dtype=cell.dtype)
-    pre = inputs @ kernel + bias
-    extra = gates.blocks - len(gates.inputs)
-    if extra:
-        none = jnp.zeros((*pre.shape[:-1], extra * cell.features), pre.dtype)
-        pre = jnp.concatenate([pre, none], axis=-1)
-    shape = jax.ShapeDtypeStruct(pre.shape, pre.dtype)
-    if bump is not None:
-        pre = pre + bump
-    stepper = _Stepper(step=gates.step(cell), dtype=cell.dtype, parent=None)
-    hidden = dict(zip(("kernel", "bias"), _joint(params, gates.hidden), strict=True))
-    runner = nn.RNN(
-        stepper, time_major=layout.time_major, reverse=layout.reverse, keep_order=True, parent=None
-    )
-    lengths = call.kwargs.get("seq_lengths")
-    carry, (ys, previous) = runner.apply(
-        {"params": {"cell": hidden}},
-        pre,
-        initial_carry=_initial_carry(call, layout),
-        seq_lengths=lengths,
-        return_carry=True,
-    )
-    if layout.reverse and not layout.keep_order:
-        batch_dims = x.ndim - 2
-        ys = recurrent.flip_sequences(ys, lengths, batch_dims, layout.time_major)
-    return Bumped((carry, ys) if layout.return_carry else ys, (x, previous), shape)
+    of_input, of_hidden = (_joint(params, names) for names in (gates.inputs, gates.hidden))
+
+    def product(x: Array, joint: tuple[Array, Array]) -> Array:
+        x, kernel, bias = promote_dtype(x, *joint, dtype=cell.dtype)
+        return x @ kernel + bias
+
+    # Keeping the pre-activations of a step and redoing its gates beats keeping a dozen arrays.
+    point = jax.checkpoint(gates.step(cell), prevent_cse=False)
+
+    def advance(carry, projected, bump):
+        pre = gates.merge(projected, product(_hidden(carry), of_hidden))
+        pre = pre if bump is None else pre + bump
+        return point(carry, pre)
+
+    return advance, lambda x: product(x, of_input), gates.blocks * cell.features
+
+
+def _hidden(carry: Any) -> Array:
+    return carry[1] if isinstance(carry, tuple) else carry
+
+
+def _unchanged(x: Array) -> Array:
+    return x
 
 
 def _initial_carry(call: Call, layout: _Layout) -> Any:
@@ -192,13 +207,13 @@ def _initial_carry(call: Call, layout: _Layout) -> Any:
 def _factors(gates: Gates, record: Any, delta: Array) -> dict[Path, Factor]:
     """dW_x = sum_t x_t (outer) delta_t, dW_h = sum_t h_(t-1) (outer) delta_t, gate by gate."""
     x, previous = (side.reshape(-1, side.shape[-1]) for side in record)
-    blocks = jnp.split(delta.reshape(x.shape[0], -1), gates.blocks, axis=-1)
-    of_hidden = [*blocks[: len(gates.hidden) - 1], blocks[-1]]
+    deltas = jnp.split(delta.reshape(x.shape[0], -1), gates.blocks, axis=-1)
+    of_hidden = [*deltas[: len(gates.hidden) - 1], deltas[-1]]
     result: dict[Path, Factor] = {}
-    for names, left, deltas in ((gates.inputs, x, blocks), (gates.hidden, previous, of_hidden)):
-        for name, block in zip(names, deltas, strict=False):
-            result[name, "kernel"] = Outer(left, block)
-            result[name, "bias"] = Whole(jnp.sum(_tree.wide(block), axis=0))
+    for names, left, sides in ((gates.inputs, x, deltas), (gates.hidden, previous, of_hidden)):
+        for name, side in zip(names, sides, strict=False):
+            result[name, "kernel"] = Outer(left, side)
+            result[name, "bias"] = Whole(jnp.sum(_tree.wide(side), axis=0))
     return result
 
 
