@@ -19,7 +19,9 @@ def machine() -> dict[str, Any]:
     """Names the processor, the accelerator and the versions that a number depends on."""
     import jax
 
-    names = ("jax", "jaxlib", "flax", "optax", "numpy", "jaxpriv")
+    import jaxpriv
+
+    names = ("jax", "jaxlib", "flax", "optax", "numpy")
     model = [
         line.split(":", 1)[1].strip()
         for line in _cpu_lines()
@@ -31,7 +33,10 @@ def machine() -> dict[str, Any]:
         "processor": model[0] if model else platform.machine(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
-        "versions": {name: metadata.version(name) for name in names},
+        "versions": {
+            "jaxpriv": jaxpriv.__version__,
+            **{name: metadata.version(name) for name in names},
+        },
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
 

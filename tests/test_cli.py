@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from jaxpriv import accounting, cli
+from jaxpriv import accounting, cli, reports, training
 
 SPENT = ["--noise-multiplier", "1.6", "--sampling-prob", "0.2", "--delta", "1e-3"]
 
@@ -115,6 +115,26 @@ def test_report_on_the_plain_model(capsys, tmp_path):
     page = (tmp_path / "r" / "report.html").read_text("utf8")
     assert "jaxpriv report --no-dp --shadows 4" in page
     assert json.loads((tmp_path / "r" / "report.json").read_text()).keys() >= found.keys()
+
+
+def test_a_report_that_died_is_resumed(capsys, tmp_path, monkeypatch):
+    """What was trained is not trained again, and the numbers are those of a whole run."""
+    words = ["report", "--no-dp", "--shadows", 4, "--json", "--out"]
+    _, whole, _ = run(capsys, *words, tmp_path / "whole")
+
+    def dies(*_):
+        raise ValueError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reports.run, "_entry", dies)
+        assert run(capsys, *words, tmp_path / "r")[0] == 2
+    assert list((tmp_path / "r" / ".checkpoints").rglob("manifest.json"))
+    with monkeypatch.context() as patch:
+        patch.setattr(training.Checkpoints, "save", dies)
+        status, resumed, _ = run(capsys, *words, tmp_path / "r", "--resume")
+    assert status == 0
+    assert resumed["models"] == whole["models"]
+    assert sorted(p.name for p in (tmp_path / "r").iterdir()) == ["report.html", "report.json"]
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ class _Encoder(nn.Module):
         self.norm, self.out = nn.LayerNorm(128), nn.Linear(128, 2)
 
     def forward(self, ids):
-        places = torch.arange(ids.shape[1]).expand(ids.shape[0], -1)
+        places = torch.arange(ids.shape[1]).repeat(ids.shape[0], 1)
         x = self.embed(ids) + self.places(places)
         for layer in self.layers:
             x = layer(x)

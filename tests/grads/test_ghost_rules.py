@@ -13,7 +13,7 @@ from tests import oracles
 IMAGE, SERIES = (7, 6, 4), (9, 4)
 
 
-def check(model, shape, *, ghosts, batch=3, ids=None, method=None, call=None):
+def check_layer(model, shape, *, ghosts, batch=3, ids=None, method=None, call=None):
     """The clipped sum of a nonlinear loss equals the loop's, and the named leaves are ghosts.
 
     ghosts: leaf names (last part of the path) that must not be explicit; "all" for every one.
@@ -54,7 +54,7 @@ DENSE = {
 
 @pytest.mark.parametrize("name", DENSE)
 def test_dense(name):
-    check(*DENSE[name], ghosts="all")
+    check_layer(*DENSE[name], ghosts="all")
 
 
 CONV = {
@@ -78,7 +78,7 @@ CONV = {
 
 @pytest.mark.parametrize("name", CONV)
 def test_conv(name):
-    check(CONV[name], IMAGE, ghosts="all")
+    check_layer(CONV[name], IMAGE, ghosts="all")
 
 
 @pytest.mark.parametrize(
@@ -91,11 +91,11 @@ def test_conv(name):
     ],
 )
 def test_conv_1d(module):
-    check(module, SERIES, ghosts="all")
+    check_layer(module, SERIES, ghosts="all")
 
 
 def test_conv_over_several_images_of_one_example():
-    check(nn.Conv(3, (2, 2)), (2, *IMAGE), ghosts="all")
+    check_layer(nn.Conv(3, (2, 2)), (2, *IMAGE), ghosts="all")
 
 
 @pytest.mark.parametrize(
@@ -109,17 +109,17 @@ def test_conv_over_several_images_of_one_example():
     ],
 )
 def test_conv_transpose(module):
-    check(module, (4, 3, 2), ghosts="all")
+    check_layer(module, (4, 3, 2), ghosts="all")
 
 
 def test_configurations_without_a_rule_are_explicit_and_right():
-    check(nn.ConvTranspose(2, (3, 3), padding="CIRCULAR"), (4, 3, 2), ghosts=())
-    check(nn.ConvTranspose(2, (2, 2), transpose_kernel=True), (4, 3, 2), ghosts=())
+    check_layer(nn.ConvTranspose(2, (3, 3), padding="CIRCULAR"), (4, 3, 2), ghosts=())
+    check_layer(nn.ConvTranspose(2, (2, 2), transpose_kernel=True), (4, 3, 2), ghosts=())
     mask = jnp.ones((2, 2, 4, 3)).at[0].set(0.0)
-    check(nn.Conv(3, (2, 2), mask=mask), IMAGE, ghosts=())
-    check(nn.DenseGeneral(3, batch_dims=(0,), axis=-1), (2, 4), ghosts=())
-    check(nn.Dense(3, dot_general=jax.lax.dot_general), (4,), ghosts=())
-    check(nn.ConvLocal(2, (2, 2)), (3, 3, 2), ghosts=())
+    check_layer(nn.Conv(3, (2, 2), mask=mask), IMAGE, ghosts=())
+    check_layer(nn.DenseGeneral(3, batch_dims=(0,), axis=-1), (2, 4), ghosts=())
+    check_layer(nn.Dense(3, dot_general=jax.lax.dot_general), (4,), ghosts=())
+    check_layer(nn.ConvLocal(2, (2, 2)), (3, 3, 2), ghosts=())
 
 
 NORMS = [
@@ -142,9 +142,9 @@ def test_norms_and_scales_are_explicit(module):
             return module.apply({"params": params["params"], "batch_stats": stats}, x)
 
         wrapped = _WithoutStatistics(module)
-        check(wrapped, IMAGE, ghosts=(), call=call)
+        check_layer(wrapped, IMAGE, ghosts=(), call=call)
     else:
-        check(module, IMAGE, ghosts=())
+        check_layer(module, IMAGE, ghosts=())
 
 
 class _WithoutStatistics:
@@ -174,18 +174,18 @@ class Tied(nn.Module):
 
 @pytest.mark.parametrize("dtype", [jnp.int32, jnp.uint8])
 def test_embed_with_repeated_ids(dtype):
-    check(nn.Embed(10, 4), (6,), ids=IDS.astype(dtype), ghosts="all")
+    check_layer(nn.Embed(10, 4), (6,), ids=IDS.astype(dtype), ghosts="all")
 
 
 def test_embed_of_a_long_sequence(monkeypatch):
     """Past the longest Gram, equal ids are added up by sorting."""
     monkeypatch.setattr(ghost_factors, "_LONGEST_GRAM", 3)
-    check(nn.Embed(10, 4), (6,), ids=IDS, ghosts="all")
-    check(Tied(), (6,), ids=IDS, ghosts="all")
+    check_layer(nn.Embed(10, 4), (6,), ids=IDS, ghosts="all")
+    check_layer(Tied(), (6,), ids=IDS, ghosts="all")
 
 
 def test_a_tied_embedding_is_one_leaf():
-    plan = check(Tied(), (6,), ids=IDS, ghosts="all")
+    plan = check_layer(Tied(), (6,), ids=IDS, ghosts="all")
     assert [site.path for site in plan.sites].count("embed") == 3
 
 
@@ -216,7 +216,7 @@ def test_padding_tokens_without_weight_change_nothing():
 @pytest.mark.parametrize("qkv", [None, 12])
 def test_self_attention(qkv):
     model = nn.MultiHeadDotProductAttention(num_heads=2, qkv_features=qkv)
-    check(model, (5, 8), ghosts="all")
+    check_layer(model, (5, 8), ghosts="all")
 
 
 class CrossAttention(nn.Module):
@@ -228,7 +228,7 @@ class CrossAttention(nn.Module):
 
 
 def test_masked_self_and_cross_attention():
-    check(CrossAttention(), (5, 8), ghosts={"kernel"})
+    check_layer(CrossAttention(), (5, 8), ghosts={"kernel"})
 
 
 CELLS = {
@@ -243,7 +243,7 @@ CELLS = {
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_recurrent_cells(cell):
-    check(nn.RNN(CELLS[cell](5)), (6, 4), ghosts="all")
+    check_layer(nn.RNN(CELLS[cell](5)), (6, 4), ghosts="all")
 
 
 LENGTHS = jnp.array([4])
@@ -268,7 +268,7 @@ def test_recurrent_options(cell, options, arguments):
         return model.apply(params, x, **arguments)
 
     shape = (6, 1, 4) if options.get("time_major") else (1, 6, 4)
-    check(model, shape, ghosts="all", call=call)
+    check_layer(model, shape, ghosts="all", call=call)
 
 
 class SharedCell(nn.Module):
@@ -285,17 +285,17 @@ class SharedCell(nn.Module):
 
 
 def test_a_shared_cell_and_a_handed_over_state():
-    check(SharedCell(), (6, 4), ghosts="all")
+    check_layer(SharedCell(), (6, 4), ghosts="all")
 
 
 def test_bidirectional():
     model = nn.Bidirectional(nn.RNN(nn.LSTMCell(4)), nn.RNN(nn.GRUCell(3)))
-    check(model, (6, 4), ghosts="all")
+    check_layer(model, (6, 4), ghosts="all")
 
 
 def test_recurrence_without_a_rule_is_explicit_and_right():
-    check(nn.RNN(nn.MGUCell(4)), (5, 4), ghosts=())
-    check(_CellByHand(), (5, 4), ghosts=())
+    check_layer(nn.RNN(nn.MGUCell(4)), (5, 4), ghosts=())
+    check_layer(_CellByHand(), (5, 4), ghosts=())
 
 
 class _CellByHand(nn.Module):
@@ -331,7 +331,7 @@ class _Block(nn.Module):
 
 
 def test_lifted_layers_are_explicit_and_right():
-    check(Lifted(), (3, 4), ghosts=())
+    check_layer(Lifted(), (3, 4), ghosts=())
 
 
 def test_batch_statistics_are_refused_by_path():

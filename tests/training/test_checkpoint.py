@@ -215,7 +215,7 @@ def run_worker(folder, kind, kill_after=None):
     return dict(np.load(out))
 
 
-def kill_and_compare(tmp_path, kind, kills, rng):
+def check_kills(tmp_path, kind, kills, rng):
     """SIGKILLs at random moments, of training and of writes alike; then the run must be whole."""
     started = time.monotonic()
     whole = run_worker(_folder(tmp_path / "whole"), kind)
@@ -238,13 +238,13 @@ def _folder(path):
 
 @pytest.mark.parametrize("kind", ["fit", "many"])
 def test_a_sigkill_changes_nothing(tmp_path, kind):
-    kill_and_compare(tmp_path, kind, 1, np.random.default_rng(1))
+    check_kills(tmp_path, kind, 1, np.random.default_rng(1))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["fit", "many"])
 def test_twenty_sigkills_change_nothing(tmp_path, kind):
-    done = kill_and_compare(tmp_path, kind, 10, np.random.default_rng(2))
+    done = check_kills(tmp_path, kind, 10, np.random.default_rng(2))
     assert done >= 5
 
 

@@ -1,0 +1,98 @@
+"""explain(): which way each parameter goes; and what that does to the memory."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import pytest
+from flax import nnx
+
+from jaxpriv import grads
+from tests import oracles
+
+
+class Reader(nn.Module):
+    """Embedding, LSTM, norm, a readout of one position."""
+
+    @nn.compact
+    def __call__(self, ids):
+        x = nn.LayerNorm(name="norm")(nn.RNN(nn.LSTMCell(8), name="rnn")(nn.Embed(50, 8)(ids)))
+        return nn.Dense(200, name="wide")(nn.Dense(3, name="small")(x)).sum(0)
+
+
+def explained(**settings):
+    model, ids = Reader(), jnp.zeros(6, jnp.int32)
+    params = model.init(jax.random.key(0), ids)["params"]
+
+    def loss(params, ids, key):
+        return jnp.sum(model.apply({"params": params}, ids) ** 2)
+
+    grad = grads.clipped_grad(loss, clip_norm=1.0, **settings)
+    params["unused"] = jnp.ones(3)
+    found = grad.explain(params, ids, jax.random.key(0), batch_size=32)
+    return {choice.leaf: choice for choice in found.choices}, str(found)
+
+
+def test_each_parameter_goes_its_way():
+    choices, text = explained()
+    ways = {leaf: choice.way for leaf, choice in choices.items()}
+    assert ways["['Embed_0']['embedding']"] == "lookup"
+    assert ways["['norm']['scale']"] == "explicit"
+    assert ways["['unused']"] == "unused"
+    assert ways["['small']['kernel']"] == "gradient"
+    assert ways["['wide']['kernel']"] == "gradient"
+    # Sixteen gate kernels of the recurrence are one matrix.
+    assert choices["['LSTMCell_0']['ii']['kernel']"].together == 8
+    assert len(text.splitlines()) == 1 + len(choices)
+    assert "with 7 more" in text
+
+
+def test_memory_is_what_the_arrays_take():
+    choices, _ = explained()
+    lookup = choices["['Embed_0']['embedding']"]
+    assert lookup.bytes == 32 * 6 * (4 + 8 * 4)
+    assert lookup.explicit_bytes == 32 * 50 * 8 * 4
+    small, _ = explained(microbatch_size=8)
+    assert small["['Embed_0']['embedding']"].bytes == lookup.bytes / 4
+
+
+def temporary(grad, *args):
+    """Bytes that the compiled program takes beside its inputs and outputs."""
+    return jax.jit(grad).lower(*args).compile().memory_analysis().temp_size_in_bytes
+
+
+def test_a_large_embedding_fits():
+    """Vocabulary 50,000, batch 256: explicit gradients would take 3.3 GB."""
+    embed, batch = nn.Embed(50_000, 64), 256
+    ids = jax.ShapeDtypeStruct((batch, 32), jnp.int32)
+    params = jax.eval_shape(embed.init, jax.random.key(0), jnp.zeros(32, jnp.int32))
+    args = (params, ids, jax.ShapeDtypeStruct((batch,), bool), jax.random.key(0))
+
+    def by_module(params, ids, key):
+        return jnp.sum(jnp.sin(embed.apply(params, ids)))
+
+    def by_hand(params, ids, key):
+        return jnp.sum(jnp.sin(params["params"]["embedding"][ids]))
+
+    assert temporary(grads.clipped_grad(by_module, clip_norm=1.0), *args) < 2**28
+    pieces = grads.clipped_grad(by_hand, clip_norm=1.0, microbatch_size=16)
+    assert temporary(pieces, *args) < 2**31
+    assert temporary(grads.clipped_grad(by_hand, clip_norm=1.0), *args) > 2**31
+
+
+def test_nnx_models_go_by_split_and_merge(keys):
+    """No linen module inside: explicit, and right."""
+    model = nnx.Sequential(nnx.Linear(4, 5, rngs=nnx.Rngs(0)), nnx.Linear(5, 2, rngs=nnx.Rngs(1)))
+    structure, params = nnx.split(model, nnx.Param)
+
+    def loss(params, x, key):
+        return jnp.sum(jnp.tanh(nnx.merge(structure, params)(x)) ** 2)
+
+    x, mask, (key,) = jax.random.normal(jax.random.key(1), (5, 4)), jnp.arange(5) < 4, keys(1)
+    found = grads.clipped_grad(loss, clip_norm=0.2)(params, x, mask, key)
+    oracles.assert_same_sum(found, oracles.clipped_sum(loss, params, x, mask, key, clip_norm=0.2))
+
+
+def test_refuses_an_empty_batch_size():
+    grad = grads.clipped_grad(lambda p, x, k: jnp.sum(p * x), clip_norm=1.0)
+    with pytest.raises(ValueError, match="batch_size >= 1"):
+        grad.explain(jnp.ones(2), jnp.ones(2), jax.random.key(0), batch_size=0)
