@@ -28,5 +28,5 @@ clean:                          ## remove what the other targets made
 
 .venv/.ready-test: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,data]'
 	touch $@ .venv/.ready

@@ -1,6 +1,7 @@
 """What every experiment shares: where results go, what they say of the machine, fair timing."""
 
 import datetime
+import gc
 import json
 import os
 import platform
@@ -81,6 +82,25 @@ def interleaved(
                 calls += 1
             times[name].append((time.perf_counter() - started) / calls)
     return times
+
+
+def growth_mb(function: Callable[[], Any]) -> float:
+    """MB by which the process grows in a call, over what it holds before; Linux only.
+
+    The function is called once before, so that neither compiling nor loading counts.
+    """
+    function()
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    before = _status_mb("VmRSS")
+    function()
+    return _status_mb("VmHWM") - before
+
+
+def _status_mb(name: str) -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (line,) = [line for line in lines if line.startswith(f"{name}:")]
+    return int(line.split()[1]) / 1e3
 
 
 def ratio(times: dict[str, list[float]], name: str, base: str) -> float:

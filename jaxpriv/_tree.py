@@ -33,7 +33,8 @@ def normal_like(key: PRNGKeyArray, tree: PyTree, *, std: float | Float[Array, ""
     leaves, treedef = jax.tree.flatten(tree)
     keys = jax.random.split(key, max(len(leaves), 1))
     drawn = [
-        std * jax.random.normal(k, leaf.shape, wide_dtype(leaf.dtype))
+        jnp.asarray(std, wide_dtype(leaf.dtype))
+        * jax.random.normal(k, leaf.shape, wide_dtype(leaf.dtype))
         for k, leaf in zip(keys, leaves, strict=False)
     ]
     return jax.tree.unflatten(treedef, drawn)

@@ -2,6 +2,9 @@
 
 import datetime
 import json
+import math
+import os
+import secrets
 import shlex
 import shutil
 import sys
@@ -27,6 +30,8 @@ class _Common:
 class Report(_Common):
     """Train a plain and a private model, attack both, and write report.html and report.json."""
 
+    seed: int | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    """Of everything random, and printed in the report: not for a release. Default: secret."""
     epsilon: tuple[float, ...] = ()
     """Train a DP-SGD model at each of these."""
     delta: float | None = None
@@ -115,7 +120,7 @@ def main(argv: list[str] | None = None) -> int:
     warnings.showwarning = lambda message, *_: _log(f"warning: {message}")
     try:
         result, lines = _RUN[type(command)](command, argv)
-    except ValueError as e:
+    except (ValueError, OSError) as e:
         _log(f"error: {e}")
         return 2
     print(json.dumps(result, allow_nan=False) if command.json else "\n".join(lines))
@@ -133,24 +138,45 @@ def _run_report(command: Report, argv: list[str]) -> tuple[dict[str, Any], list[
         raise ValueError("Expected --delta and --relation beside --epsilon.")
     if command.no_dp and (command.delta is not None or command.relation is not None):
         raise ValueError("Expected neither --delta nor --relation beside --no-dp.")
+    import jax
+
     from jaxpriv import data, reports
 
     settings = reports.Settings(
         epsilons=command.epsilon,
         delta=command.delta,
         relation=command.relation,
-        seed=command.seed,
         shadows=command.shadows,
     )
+    if command.out.exists() and not command.out.is_dir():
+        raise ValueError(f"Expected a folder to write to, got the file {command.out}.")
     dataset, folder = data.load(command.data), command.out / ".checkpoints"
     if not command.resume:
         shutil.rmtree(folder, ignore_errors=True)
-    report = reports.run_report(dataset, settings, checkpoints=folder, log=_log)
-    report["command"] = shlex.join(["jaxpriv", *argv])
+    key = _secret_key(folder) if command.seed is None else jax.random.key(command.seed)
+    report = reports.run_report(key, dataset, settings, checkpoints=folder, log=_log)
+    report |= {"command": shlex.join(["jaxpriv", *argv]), "seed": command.seed}
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     page = reports.write_report(report, command.out, date=date)
     shutil.rmtree(folder, ignore_errors=True)
     return report, [reports.summary(report), f"Report: {page}"]
+
+
+def _secret_key(folder: Path) -> Any:
+    """A key that nobody can guess, kept beside the checkpoints until the report is written."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    path = folder / "key"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path.with_suffix(".new"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(secrets.token_bytes(8))
+        os.replace(path.with_suffix(".new"), path)
+    bits = jnp.asarray(np.frombuffer(path.read_bytes(), np.uint32))
+    return jax.random.wrap_key_data(bits, impl="threefry2x32")
 
 
 def _run_attack(command: Attack, argv: list[str]) -> tuple[dict[str, Any], list[str]]:
@@ -248,7 +274,7 @@ def _spent(
         "steps": command.steps,
     }
     lines = [
-        f"epsilon           {'unbounded' if unbounded else f'{spent:.4f}'}",
+        f"epsilon           {'unbounded' if unbounded else f'{math.ceil(spent * 1e4) / 1e4:.4f}'}",
         f"delta             {command.delta:g}",
         f"relation          {command.relation}",
         f"noise multiplier  {noise_multiplier:.6g}",

@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
@@ -33,7 +34,8 @@ def test_epsilon(capsys, relation, expected):
     assert found["delta"] == 1e-3
     assert "Poisson" in found["method"]
     status, text, _ = run(capsys, *words)
-    assert f"{found['epsilon']:.4f}" in text
+    shown = float(text.split()[1])
+    assert found["epsilon"] <= shown <= found["epsilon"] + 1e-4
 
 
 def test_epsilon_of_a_full_batch_is_the_closed_form(capsys):
@@ -119,10 +121,10 @@ def test_report_on_the_plain_model(capsys, tmp_path):
 
 def test_a_report_that_died_is_resumed(capsys, tmp_path, monkeypatch):
     """What was trained is not trained again, and the numbers are those of a whole run."""
-    words = ["report", "--no-dp", "--shadows", 4, "--json", "--out"]
+    words = ["report", "--no-dp", "--shadows", 4, "--json", "--seed", 1, "--out"]
     _, whole, _ = run(capsys, *words, tmp_path / "whole")
 
-    def dies(*_):
+    def dies(*_, **__):
         raise ValueError("killed")
 
     with monkeypatch.context() as patch:
@@ -135,6 +137,22 @@ def test_a_report_that_died_is_resumed(capsys, tmp_path, monkeypatch):
     assert status == 0
     assert resumed["models"] == whole["models"]
     assert sorted(p.name for p in (tmp_path / "r").iterdir()) == ["report.html", "report.json"]
+
+
+def test_without_a_seed_the_key_is_secret_and_survives_a_kill(tmp_path):
+    """Two reports differ; a resumed one has the key of the killed one."""
+    keys = [cli._secret_key(tmp_path / name) for name in ("a", "b", "a")]
+    data = [tuple(jax.random.key_data(key).tolist()) for key in keys]
+    assert data[0] == data[2] != data[1]
+    assert (tmp_path / "a" / "key").stat().st_mode & 0o077 == 0
+
+
+def test_an_output_that_is_a_file_is_refused_before_training(capsys, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    status, _, err = run(capsys, "report", "--no-dp", "--out", tmp_path / "file")
+    assert status == 2
+    assert err.startswith("error: Expected a folder")
+    assert "training" not in err
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ Prints one JSON list of rows, or the growth of the process in MB.
 
 import itertools
 import json
-import resource
 import sys
 import warnings
 from collections.abc import Callable
@@ -144,9 +143,7 @@ def main(words: list[str]) -> None:
     if words[0] == "--memory":
         name, method, batch = words[1:]
         step = step_of(name, method, int(batch))
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-        step()
-        print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3 - before))
+        print(json.dumps(common.growth_mb(step)))
         return
     name, batch, repeats, seconds = words[0], int(words[1]), int(words[2]), float(words[3])
     steps = {m: step_of(name, m, batch) for m in ("plain", "hooks", "ghost")}

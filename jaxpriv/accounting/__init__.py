@@ -10,6 +10,7 @@ from jaxpriv.accounting.accountant import (
     epsilon_curve,
     max_steps,
     poisson_event,
+    warn_if_large,
 )
 
 __all__ = [
@@ -23,4 +24,5 @@ __all__ = [
     "gaussian",
     "max_steps",
     "poisson_event",
+    "warn_if_large",
 ]

@@ -131,7 +131,8 @@ def calibrate(
     def make_event(noise_multiplier: float) -> object:
         return sampler.event(noise_multiplier=noise_multiplier, steps=steps)
 
-    return _calibrate(make_event, epsilon, delta, relation)
+    n = getattr(sampler, "num_examples", None)
+    return _calibrate(make_event, epsilon, delta, relation, n)
 
 
 def calibrate_event(
@@ -263,23 +264,42 @@ def _check_target(*, delta: float, relation: str) -> None:
     _check.one_of(RELATIONS, relation=relation)
 
 
-def _warn_large(delta: float, steps: Counter[_losses.Step], *, stacklevel: int = 3) -> None:
-    """Warns, by default the caller of the public function that calls this."""
-    sizes = [step.overflow[0] for step in steps if step.overflow is not None]
-    if sizes and delta >= 1 / max(sizes):
+def warn_if_large(delta: float, n: int, *, stacklevel: int = 3) -> None:
+    """Warns of a delta of 1/n or more, by default at the caller of the function that calls this.
+
+    Args:
+      delta: asked for.
+      n: records.
+      stacklevel: as for `warnings.warn`.
+    """
+    if delta >= 1 / n:
         warnings.warn(
-            f"delta={delta} is at least 1/n for n={max(sizes)}: publishing one record in the clear "
-            "would meet it.",
+            f"delta={delta} is at least 1/n for n={n}: publishing one record in the clear would "
+            "meet it.",
             stacklevel=stacklevel,
         )
 
 
+def _warn_large(
+    delta: float, steps: Counter[_losses.Step], n: int | None = None, *, stacklevel: int = 4
+) -> None:
+    """Warns where the event, or else the caller, knows n."""
+    sizes = [step.overflow[0] for step in steps if step.overflow is not None]
+    sizes = sizes or ([] if n is None else [n])
+    if sizes:
+        warn_if_large(delta, max(sizes), stacklevel=stacklevel)
+
+
 def _calibrate(
-    make_event: Callable[[float], object], epsilon: float, delta: float, relation: Relation
+    make_event: Callable[[float], object],
+    epsilon: float,
+    delta: float,
+    relation: Relation,
+    n: int | None = None,
 ) -> float:
     _check.positive(epsilon=epsilon)
     _check_target(delta=delta, relation=relation)
-    _warn_large(delta, _profiles.count_steps(make_event(1.0)), stacklevel=4)
+    _warn_large(delta, _profiles.count_steps(make_event(1.0)), n, stacklevel=5)
     # A little below the budget, so that a miss on either side still is within it.
     aim = math.log(epsilon) + math.log1p(-_TOLERANCE / 2)
 

@@ -5,16 +5,14 @@ In shapes `n` counts rows (records, canaries or runs), `m` shadow models, `c` cl
 
 import math
 import os
-import tokenize
-import zipfile
-import zlib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float
 
-_LARGEST_BYTES = 8 * 2**30
+from jaxpriv.data import _files
+
 _KEYS = ("scores", "is_member", "shadow_scores", "shadow_is_member")
 
 
@@ -47,15 +45,9 @@ def load_scores(path: str | os.PathLike[str]) -> Scores:
       ValueError: if the file or an array in it is missing, damaged or of the wrong kind.
     """
     path = Path(path)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            held = {k: _read(archive, k) for k in _KEYS if f"{k}.npy" in archive.namelist()}
-    except FileNotFoundError:
-        raise ValueError(f"Expected a scores file, found nothing at {path}.") from None
-    except IsADirectoryError:
-        raise ValueError(f"Expected a scores file, found a folder at {path}.") from None
-    except (zipfile.BadZipFile, OSError, EOFError, zlib.error, NotImplementedError) as e:
-        raise ValueError(f"Expected an .npz file at {path}: {_one_line(e)}.") from None
+    with _files.open_npz(path, "scores") as archive:
+        names = archive.namelist()
+        held = {k: _files.npz_array(archive, k) for k in _KEYS if f"{k}.npy" in names}
     for key in _KEYS[:2]:
         if key not in held:
             raise ValueError(f"Expected the array {key!r} in {path.name}, found {sorted(held)}.")
@@ -73,29 +65,6 @@ def load_scores(path: str | os.PathLike[str]) -> Scores:
     )
 
 
-def _read(archive: zipfile.ZipFile, key: str) -> Shaped[np.ndarray, "..."]:
-    """Reads one array after holding its header against the size of the file."""
-    info = archive.getinfo(f"{key}.npy")
-    try:
-        with archive.open(info) as stream:
-            shape, dtype = _header(stream)
-        size = math.prod(shape) * dtype.itemsize
-        if dtype.hasobject or size > min(info.file_size, _LARGEST_BYTES):
-            raise ValueError(f"{dtype} of shape {shape} does not fit")
-        with archive.open(info) as stream:
-            return np.lib.format.read_array(stream, allow_pickle=False)
-    except (ValueError, SyntaxError, tokenize.TokenError) as e:
-        raise ValueError(f"Expected an array of numbers as {key!r}: {_one_line(e)}.") from None
-
-
-def _header(stream: Any) -> tuple[tuple[int, ...], np.dtype]:
-    if np.lib.format.read_magic(stream) == (1, 0):
-        shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
-    else:
-        shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
-    return shape, dtype
-
-
 def _numbers(name: str, array: np.ndarray, shape: tuple[int, ...]) -> Float[np.ndarray, "..."]:
     if array.dtype.kind not in "fiu" or array.size != math.prod(shape):
         raise ValueError(
@@ -108,7 +77,3 @@ def _truths(name: str, array: np.ndarray, shape: tuple[int, ...]) -> Bool[np.nda
     if array.dtype.kind not in "bfiu" or not np.isin(array, (0, 1)).all():
         raise ValueError(f"Expected {name} as True/False or 1/0, got {array.dtype}.")
     return _numbers(name, array.astype(np.int8), shape).astype(bool)
-
-
-def _one_line(error: BaseException) -> str:
-    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__

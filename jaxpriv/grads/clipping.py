@@ -15,6 +15,8 @@ from jaxpriv import _check, _tree
 from jaxpriv._types import RELATIONS, Batch, Example, Loss, Params, Relation, Scalar
 from jaxpriv.grads import explanation, ghost, per_example
 
+SMALLEST_CLIP_NORM = 1e-12
+
 
 @dataclass(frozen=True, kw_only=True)
 class ClippedGrad:
@@ -58,7 +60,14 @@ class ClippedGrad:
           One choice a leaf; prints as a table.
         """
         rows = min(batch_size, self.microbatch_size or batch_size)
-        return explanation.explain(self.loss, params, example, key, batch_size=rows)
+        return explanation.explain(
+            self.loss,
+            params,
+            example,
+            key,
+            batch_size=rows,
+            by_rules=self.summed is ghost.ghost_sum,
+        )
 
     def __call__(
         self, params: Params, batch: Batch, mask: Bool[Array, " b"], key: PRNGKeyArray
@@ -119,7 +128,7 @@ def clipped_grad(
     Args:
       loss: `loss(params, example, key)` of one example, as `jax.grad` takes it; it may call
         any flax.linen modules, and hold frozen parameters in its closure.
-      clip_norm: C; finite, > 0.
+      clip_norm: C; finite, at least 1e-12: below, norms of float32 gradients underflow.
       microbatch_size: rows worked on at a time, to bound memory; the result is the same.
 
     Returns:
@@ -158,6 +167,8 @@ def explicit_clipped_grad(
 
 def _make(loss, clip_norm, microbatch_size, summed) -> ClippedGrad:
     _check.positive(clip_norm=clip_norm)
+    if clip_norm < SMALLEST_CLIP_NORM:
+        raise ValueError(f"Expected clip_norm >= {SMALLEST_CLIP_NORM}, got clip_norm={clip_norm}.")
     if microbatch_size is not None:
         _check.positive_int(microbatch_size=microbatch_size)
     return ClippedGrad(
@@ -177,6 +188,9 @@ def _refuse_batch_statistics(next_fun, args, kwargs, context):
                 f"{'/'.join(module.path)!r}: use GroupNorm, or use_running_average=True."
             )
     return next_fun(*args, **kwargs)
+
+
+ghost.mark_ours(_refuse_batch_statistics)
 
 
 def _check_inputs(params: Params, batch: Batch, mask: Bool[Array, " b"]) -> None:

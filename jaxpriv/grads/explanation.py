@@ -58,7 +58,13 @@ class Explanation(NamedTuple):
 
 
 def explain(
-    loss: Loss, params: Params, example: Example, key: PRNGKeyArray, *, batch_size: int
+    loss: Loss,
+    params: Params,
+    example: Example,
+    key: PRNGKeyArray,
+    *,
+    batch_size: int,
+    by_rules: bool,
 ) -> Explanation:
     """Plans the clipped gradients of a batch without computing anything.
 
@@ -68,6 +74,7 @@ def explain(
       example: one row, arrays or shapes.
       key: any; not consumed.
       batch_size: rows of a batch (of a microbatch, where that is used).
+      by_rules: whether layers' rules are used; else all is explicit.
 
     Returns:
       One choice a leaf, in the order of the leaves.
@@ -75,12 +82,14 @@ def explain(
     _check.positive_int(batch_size=batch_size)
     batch = _stacked(example, batch_size)
     keys = _stacked(key, batch_size)
-    plan = ghost.make_plan(loss, params, example, key)
+    factors, explicit = {}, dict(enumerate(jax.tree.leaves(_stacked(params, batch_size))))
+    if by_rules:
+        plan = ghost.make_plan(loss, params, example, key)
 
-    def program(params: Params, batch: PyTree, keys: PyTree):
-        return ghost.per_example_factors(loss, params, batch, keys, plan)
+        def program(params: Params, batch: PyTree, keys: PyTree):
+            return ghost.per_example_factors(loss, params, batch, keys, plan)
 
-    factors, explicit = jax.eval_shape(program, params, batch, keys)
+        factors, explicit = jax.eval_shape(program, params, batch, keys)
     paths = [jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_leaves_with_path(params)]
     leaves = jax.tree.leaves(params)
 

@@ -10,6 +10,7 @@ References:
 """
 
 import contextlib
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ import jax
 import jax.extend
 import jax.numpy as jnp
 from flax import traverse_util
+from flax.linen import module as linen_module
 from jaxtyping import Array, Bool, PyTree
 
 from jaxpriv import _tree
@@ -26,6 +28,7 @@ from jaxpriv.grads import ghost_factors, ghost_recurrent, ghost_rules, per_examp
 from jaxpriv.grads.ghost_factors import Factor, Group
 from jaxpriv.grads.ghost_rules import Call, Path, Rule
 
+_NOT_THE_SAME = "Expected a loss that calls the same layers every time it is traced."
 _RULES = {**ghost_rules.RULES, **ghost_recurrent.RULES}
 
 
@@ -78,7 +81,7 @@ def _intercepted(visit: Visit) -> Iterator[None]:
         rule = _RULES.get((type(context.module), context.method_name))
         call = Call(context.module, context.method_name, args, kwargs)
         ours = rule is not None and not inside_a_visit and _trace_state() == entry
-        if rule is None or not ours or not rule.accepts(call):
+        if rule is None or not ours or _others_intercept() or not rule.accepts(call):
             return next_fun(*args, **kwargs)
         inside_a_visit = True
         try:
@@ -86,8 +89,22 @@ def _intercepted(visit: Visit) -> Iterator[None]:
         finally:
             inside_a_visit = False
 
+    mark_ours(interceptor)
     with nn.intercept_methods(interceptor):
         yield
+
+
+_OURS: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def mark_ours(interceptor: Any) -> None:
+    """Tells the library's interceptors from the user's."""
+    _OURS.add(interceptor)
+
+
+def _others_intercept() -> bool:
+    """Whether the user changes what layers do; a rule could not know how."""
+    return any(one not in _OURS for one in linen_module._global_interceptor_stack)
 
 
 def _trace_state() -> object:
@@ -236,7 +253,7 @@ def _recorded(loss, params, example, key, plan, bumps):
     def visit(rule, next_fun, call):
         site, bump = next(calls, (None, None))
         if site is None or site.path != "/".join(call.module.path):
-            raise ValueError("Expected a loss that calls the same layers every time it is traced.")
+            raise ValueError(_NOT_THE_SAME)
         if bump is None:
             return next_fun(*call.args, **call.kwargs)
         done = rule.forward(call, rule.held(call.module), bump)
@@ -244,7 +261,10 @@ def _recorded(loss, params, example, key, plan, bumps):
         return done.output
 
     with _intercepted(visit):
-        return loss(params, example, key), tuple(records)
+        value = loss(params, example, key)
+    if next(calls, None) is not None:
+        raise ValueError(_NOT_THE_SAME)
+    return value, tuple(records)
 
 
 def _grouped_factors(plan: Plan, records, deltas, leaves) -> dict[Group, list[Factor]]:

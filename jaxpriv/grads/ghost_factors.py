@@ -194,7 +194,11 @@ def as_leaf(product: Float[Array, "*g i o"], shape: tuple[int, ...]) -> Float[Ar
 
 
 def squared_norm(factors: list[Factor]) -> Float[Array, ""]:
-    """Squared norm of the sum of a group's factors, for one example.
+    """Squared norm of the sum of a group's factors, for one example; rounded up.
+
+    A Gram product loses to cancellation what the gradient itself does not: where positions nearly
+    cancel, its error is that of terms far larger than the result. Too small a norm would let an
+    example exceed the clip norm, so what rounding may hide is added.
 
     Args:
       factors: from `grouped`.
@@ -202,12 +206,45 @@ def squared_norm(factors: list[Factor]) -> Float[Array, ""]:
     Returns:
       The squared norm, >= 0.
     """
+    if isinstance(factors[0], Whole):
+        return jnp.sum(jnp.square(_tree.wide(factors[0].grad)))
+    # |left_t| |right_t| of every position of every factor.
+    # The barrier keeps XLA from squaring a constant factor by itself, where that underflows.
+    sizes = jax.lax.optimization_barrier(jnp.concatenate([_sizes(f) for f in factors]))
+    if sizes.shape[0] == 1:
+        return jnp.square(sizes[0])
     total = sum((_square(f) for f in factors[1:]), _square(factors[0]))
     outer = next((f for f in factors if isinstance(f, Outer)), None)
     lookup = next((f for f in factors if isinstance(f, Lookup)), None)
     if outer is not None and lookup is not None:
         total = total + 2 * _inner(lookup, outer)
-    return jnp.maximum(total, 0.0)
+    rounding = jnp.finfo(sizes.dtype).eps
+    hidden = rounding * (16 * jnp.sum(jnp.square(sizes)) + jnp.square(jnp.sum(sizes)))
+    # Below this a square underflows, and only the triangle inequality is left.
+    unsafe = jnp.min(jnp.stack([_largest(side) for f in factors for side in _sides(f)])) < 1e-15
+    return jnp.where(unsafe, jnp.square(jnp.sum(sizes)), jnp.maximum(total, 0.0) + hidden)
+
+
+def _sides(factor: Factor) -> list[Array]:
+    """The real-valued sides of the products."""
+    return [factor.left, factor.right] if isinstance(factor, Outer) else [factor[-1]]
+
+
+def _sizes(factor: Factor) -> Float[Array, " t"]:
+    """|left_t| |right_t| for every position and group, without squaring a large or small one."""
+    norms = [_row_norms(side) for side in _sides(factor)]
+    return norms[0].reshape(-1) if len(norms) == 1 else (norms[0] * norms[1]).reshape(-1)
+
+
+def _row_norms(rows: Float[Array, "*g t i"]) -> Float[Array, "*g t"]:
+    rows = _tree.wide(rows)
+    largest = _largest(rows)
+    scale = jnp.where(largest > 0, largest, 1.0)
+    return scale * jnp.sqrt(jnp.sum(jnp.square(rows / scale), axis=-1))
+
+
+def _largest(side: Array) -> Float[Array, ""]:
+    return jnp.max(jnp.abs(_tree.wide(side)), initial=0.0)
 
 
 def weighted_total(
@@ -228,14 +265,10 @@ def weighted_total(
 
 
 def _square(factor: Factor) -> Float[Array, ""]:
-    if isinstance(factor, Whole):
-        return jnp.sum(jnp.square(_tree.wide(factor.grad)))
     if isinstance(factor, Lookup):
         return _lookup_square(factor)
+    assert isinstance(factor, Outer)
     left, right = _tree.wide(factor.left), _tree.wide(factor.right)
-    if method(factor) == "outer product":
-        squares = [jnp.sum(jnp.square(side), axis=(-2, -1)) for side in (left, right)]
-        return jnp.sum(squares[0] * squares[1])
     grams = [jnp.einsum("...ti,...si->...ts", x, x, precision=PRECISE) for x in (left, right)]
     return jnp.sum(grams[0] * grams[1])
 

@@ -107,7 +107,8 @@ def _cell(call: Call) -> Any:
 def _held(module: nn.Module) -> dict[str, Any]:
     """The cell's parameters: it may live in another module's scope."""
     assert isinstance(module, nn.RNN)
-    return dict(module.cell.variables.get("params", {}))
+    held, gates = module.cell.variables.get("params", {}), _GATES[type(module.cell)]
+    return {name: held[name] for name in (*gates.inputs, *gates.hidden) if name in held}
 
 
 def _accepts(call: Call) -> bool:

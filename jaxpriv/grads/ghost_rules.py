@@ -12,6 +12,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.linen.dtypes import promote_dtype
 from jaxtyping import Array
 
 from jaxpriv import _tree
@@ -29,8 +30,8 @@ class Call(NamedTuple):
     kwargs: dict[str, Any]
 
     def first(self) -> Any:
-        """The first argument: every covered method has one array to work on."""
-        return self.args[0] if self.args else next(iter(self.kwargs.values()))
+        """The array that the layer works on."""
+        return self.args[0] if self.args else self.kwargs.get("inputs", self.kwargs.get("query"))
 
 
 class Bumped(NamedTuple):
@@ -47,7 +48,9 @@ class Bumped(NamedTuple):
 
 
 def _held_params(module: nn.Module) -> dict[str, Any]:
-    return dict(module.variables.get("params", {}))
+    """The layer's own: where a scope is shared, others' stand beside them."""
+    held = module.variables.get("params", {})
+    return {name: held[name] for name in ("kernel", "bias", "embedding") if name in held}
 
 
 def _apply_bumped(call: Call, params: Mapping[str, Any], bump: Array | None) -> Bumped:
@@ -77,11 +80,12 @@ class Rule(NamedTuple):
     config: Callable[[Call], Any] = lambda call: call.module.clone(parent=None)
 
 
-def _plain_product(call: Call) -> bool:
-    """Whether the layer multiplies as usual: not quantised, not replaced by the user."""
-    return getattr(call.module, "dot_general", None) is None and (
-        getattr(call.module, "dot_general_cls", None) is None
-    )
+def _as_usual(call: Call) -> bool:
+    """Whether the layer multiplies and promotes as usual: nothing replaced by the user."""
+    replaced = ("dot_general", "conv_general_dilated")
+    given = [getattr(call.module, name + end, None) for name in replaced for end in ("", "_cls")]
+    promote = getattr(call.module, "promote_dtype", promote_dtype)
+    return promote is promote_dtype and all(one is None for one in given)
 
 
 def _bias(delta: Array, bias_ndim: int) -> Whole:
@@ -98,13 +102,13 @@ def _dense_factors(module: nn.Module, x: Array, delta: Array) -> dict[Path, Fact
 def _dense_general_accepts(call: Call) -> bool:
     module = call.module
     assert isinstance(module, nn.DenseGeneral)
-    return _plain_product(call) and not _as_tuple(module.batch_dims)
+    return _as_usual(call) and not _as_tuple(module.batch_dims)
 
 
 def _dense_general_factors(module: nn.Module, x: Array, delta: Array) -> dict[Path, Factor]:
     """The same over several contracted axes and several features."""
     assert isinstance(module, nn.DenseGeneral)
-    axes = [a % x.ndim for a in _as_tuple(module.axis)]
+    axes = sorted(a % x.ndim for a in _as_tuple(module.axis))
     features = len(_as_tuple(module.features))
     kept = [a for a in range(x.ndim) if a not in axes]
     contracted = math.prod(x.shape[a] for a in axes)
@@ -114,12 +118,21 @@ def _dense_general_factors(module: nn.Module, x: Array, delta: Array) -> dict[Pa
 
 
 def _embed_accepts(call: Call) -> bool:
-    return jnp.issubdtype(call.first().dtype, jnp.integer)
+    """A table of one row ignores its ids, so it is explicit."""
+    module = call.module
+    assert isinstance(module, nn.Embed)
+    whole = call.method == "attend" or jnp.issubdtype(call.first().dtype, jnp.integer)
+    return whole and module.num_embeddings > 1 and _as_usual(call)
 
 
 def _embed_factors(module: nn.Module, ids: Array, delta: Array) -> dict[Path, Factor]:
-    del module
-    return {("embedding",): Lookup(ids.reshape(-1), delta.reshape(-1, delta.shape[-1]))}
+    """Adds delta_t to row ids_t. A negative id counts from the end; one out of range has no row."""
+    assert isinstance(module, nn.Embed)
+    ids, right = ids.reshape(-1).astype(jnp.int32), delta.reshape(-1, delta.shape[-1])
+    ids = jnp.where(ids < 0, ids + module.num_embeddings, ids)
+    exists = (ids >= 0) & (ids < module.num_embeddings)
+    right = jnp.where(exists[:, None], right, jnp.zeros((), right.dtype))
+    return {("embedding",): Lookup(jnp.where(exists, ids, 0), right)}
 
 
 def _attend_factors(module: nn.Module, query: Array, delta: Array) -> dict[Path, Factor]:
@@ -132,9 +145,7 @@ def _attend_factors(module: nn.Module, query: Array, delta: Array) -> dict[Path,
 def _conv_accepts(call: Call) -> bool:
     module = call.module
     assert isinstance(module, nn.Conv | nn.ConvTranspose)
-    if module.mask is not None or getattr(module, "conv_general_dilated", None) is not None:
-        return False
-    if getattr(module, "conv_general_dilated_cls", None) is not None:
+    if module.mask is not None or not _as_usual(call):
         return False
     if isinstance(module, nn.ConvTranspose):
         known = not isinstance(module.padding, str) or module.padding in ("SAME", "VALID")
@@ -223,6 +234,8 @@ def _patches(
     spread: tuple[int, ...],
 ) -> Array:
     """[n, *padded, c] -> [t, window, c]: one strided slice for each place in the window."""
+    if 0 in spatial:
+        return jnp.zeros((0, math.prod(window), images.shape[-1]), images.dtype)
     slices = []
     for place in np.ndindex(*window):
         start = [p * d for p, d in zip(place, spread, strict=True)]
@@ -267,10 +280,10 @@ def _as_tuple(value: int | Sequence[int]) -> tuple[int, ...]:
 
 
 RULES: dict[tuple[type[nn.Module], str], Rule] = {
-    (nn.Dense, "__call__"): Rule(_plain_product, _dense_factors),
+    (nn.Dense, "__call__"): Rule(_as_usual, _dense_factors),
     (nn.DenseGeneral, "__call__"): Rule(_dense_general_accepts, _dense_general_factors),
     (nn.Conv, "__call__"): Rule(_conv_accepts, _conv_factors),
     (nn.ConvTranspose, "__call__"): Rule(_conv_accepts, _conv_transpose_factors),
     (nn.Embed, "__call__"): Rule(_embed_accepts, _embed_factors),
-    (nn.Embed, "attend"): Rule(lambda call: True, _attend_factors),
+    (nn.Embed, "attend"): Rule(_embed_accepts, _attend_factors),
 }

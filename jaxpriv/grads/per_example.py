@@ -39,8 +39,8 @@ def clip_weights(
     """
     finite = jnp.isfinite(squared_norms)
     norms = jnp.sqrt(jnp.where(finite, squared_norms, jnp.inf))
-    smallest = jnp.finfo(norms.dtype).tiny
-    weights = jnp.minimum(1.0, clip_norm / jnp.maximum(norms, smallest))
+    # A square may have underflowed: 0 only says that the norm is far below any clip norm.
+    weights = jnp.minimum(1.0, clip_norm / jnp.maximum(norms, 1e-15))
     return jnp.where(mask & finite, weights, 0.0), jnp.where(mask, norms, 0.0)
 
 

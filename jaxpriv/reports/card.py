@@ -26,7 +26,7 @@ def render_html(report: dict[str, Any], *, date: str) -> str:
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters.update(percent=tables.percent, interval=tables.interval)
+    environment.filters.update(percent=tables.percent, interval=tables.interval, upper=tables.upper)
     template = environment.from_string((folder / "card.html.j2").read_text("utf8"))
     curves = [
         {"name": m["name"], "auc": m["attacks"]["lira"]["auc"], **m["attacks"]["lira"]["roc"]}

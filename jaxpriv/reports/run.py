@@ -29,6 +29,8 @@ LIMITS = (
     "jax.random is not a cryptographically secure generator: whoever learns the seed can "
     "subtract the noise.",
     "Choosing hyper-parameters on the same records costs privacy too; that cost is not included.",
+    "Each epsilon is for publishing that model alone. The accuracies and attack results on this "
+    "page are computed from the members and are not covered by it.",
     "An attack that finds nothing proves nothing: a stronger one may exist. Only epsilon bounds "
     "every attack.",
     "Each record is attacked on its own; intervals treat records of one model as independent.",
@@ -48,7 +50,6 @@ class Settings:
     epsilons: one DP-SGD model for each; none: the plain model alone.
     delta: for every epsilon; None only where there is no epsilon.
     relation: by which epsilon is promised.
-    seed: of everything random.
     shadows: models an attack learns from, even.
     width: of the one hidden layer.
     sampling_prob: share of the members in a batch.
@@ -60,7 +61,6 @@ class Settings:
     epsilons: tuple[float, ...]
     delta: float | None
     relation: _types.Relation | None
-    seed: int = 0
     shadows: int = 16
     width: int = 256
     sampling_prob: float = 0.1
@@ -106,6 +106,7 @@ class Recipe(NamedTuple):
 
 
 def run_report(
+    key: PRNGKeyArray,
     dataset: Dataset,
     settings: Settings,
     *,
@@ -115,6 +116,7 @@ def run_report(
     """Trains a plain model and one for each epsilon, attacks all, accounts for all.
 
     Args:
+      key: consumed; whoever knows it can redraw the noise.
       dataset: the pool of records.
       settings: what to train.
       checkpoints: folder where training is saved, and looked for when it was killed.
@@ -129,9 +131,7 @@ def run_report(
     if len(dataset) < 40:
         raise ValueError(f"Expected at least 40 records, got {len(dataset)}.")
     started = time.monotonic()
-    split_key, shadow_key, *model_keys = jax.random.split(
-        jax.random.key(settings.seed), 3 + len(settings.epsilons)
-    )
+    split_key, shadow_key, *model_keys = jax.random.split(key, 3 + len(settings.epsilons))
     split = _split(split_key, dataset)
     is_shadow_member = training.shadows.halves(
         shadow_key, len(dataset), num_models=settings.shadows

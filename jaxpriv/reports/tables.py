@@ -1,5 +1,6 @@
 """The sentences and cells of a report, from its numbers."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,12 @@ _RELATION_NAMES = {
 def percent(share: float, digits: int = 1) -> str:
     """0.9123 -> '91.2 %', unbreakable."""
     return f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"
+
+
+def upper(bound: float, digits: int = 2) -> str:
+    """A bound as printed: never below what it is."""
+    scale = 10**digits
+    return f"{math.ceil(bound * scale * (1 - 1e-12)) / scale:.{digits}f}"
 
 
 def interval(ends: Sequence[float] | None, *, as_percent: bool = False) -> str:
@@ -70,12 +77,14 @@ def summary(report: dict[str, Any]) -> str:
     for model in private:
         relation = report["settings"]["relation"]
         promise = model["guarantee"][relation]
+        # A member and a non-member of a half of fixed size differ by a replacement.
+        swap = model["guarantee"]["replace_one"]["advantage_bound"]
         sentences.append(
             f"Trained with DP-SGD it is {percent(model['accuracy']['test'])} correct and carries a "
-            f"guarantee: epsilon = {promise['epsilon']:.2f} at delta = {promise['delta']:g} "
+            f"guarantee: epsilon = {upper(promise['epsilon'])} at delta = {promise['delta']:g} "
             f"({relation_name(relation)}). {_attacked(model)} "
             f"Whatever the attack, the share of members found minus the share of non-members "
-            f"wrongly accused stays below {percent(promise['advantage_bound'], 0)}."
+            f"wrongly accused stays below {upper(100 * swap, 0)}\N{NO-BREAK SPACE}%."
         )
     return " ".join(sentences)
 

@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PyTree
 
-from jaxpriv import _check, _tree
+from jaxpriv import _check
 from jaxpriv._types import Params, Sampler
 from jaxpriv.grads import ClippedGrad
+from jaxpriv.grads.clipping import SMALLEST_CLIP_NORM
 from jaxpriv.training import algorithms
 from jaxpriv.training.algorithms import Algorithm
 
@@ -53,7 +54,8 @@ def adaptive_dpsgd(
     noise of standard deviation s_b, and moves C <- C exp(-rate (share - quantile)). Sum and
     count together are one Gaussian release of noise multiplier z when the sum gets
     z_sum = (z^-2 - (2 s_b)^-2)^(-1/2): the count's sensitivity is 1/2 when a record is added or
-    removed, and 1 when one is replaced, as the sum's is C and 2 C.
+    removed, and 1 when one is replaced, as the sum's is C and 2 C. C never falls below a
+    millionth of the first one.
 
     Args:
       clipped_grad: from `grads.clipped_grad`; its clip norm is the first one.
@@ -82,6 +84,8 @@ def adaptive_dpsgd(
             f"Expected count_noise > noise_multiplier / 2, got count_noise={count_noise}, "
             f"noise_multiplier={noise_multiplier}."
         )
+    # Where gradients vanish the clip norm would follow them to where float32 has no squares.
+    smallest = max(1e-6 * clipped_grad.clip_norm, SMALLEST_CLIP_NORM)
     sum_noise = 1 / math.sqrt(noise_multiplier**-2 - (2 * count_noise) ** -2)
     inner = algorithms.dpsgd(clipped_grad, optimizer, sampler, noise_multiplier=noise_multiplier)
 
@@ -94,10 +98,9 @@ def adaptive_dpsgd(
         examples_key, noise_key, count_key = jax.random.split(key, 3)
         clipped = dataclasses.replace(clipped_grad, clip_norm=state.clip_norm)
         total, norms = clipped(state.params, batch, mask, examples_key)
-        noise = _tree.normal_like(noise_key, total, std=1.0)
         std = sum_noise * state.clip_norm
-        grads = jax.tree.map(
-            lambda t, n: (t + std.astype(t.dtype) * n) / sampler.expected_batch_size, total, noise
+        grads = algorithms.noisy_mean(
+            noise_key, total, std=std, divisor=sampler.expected_batch_size
         )
         plain = algorithms.State(state.params, state.opt_state, state.step)
         moved = algorithms.apply_gradient(optimizer, plain, grads)
@@ -105,6 +108,7 @@ def adaptive_dpsgd(
         noisy = below + count_noise * jax.random.normal(count_key)
         share = noisy / sampler.expected_batch_size + 0.5
         clip_norm = state.clip_norm * jnp.exp(-rate * (share - target_quantile))
+        clip_norm = jnp.maximum(clip_norm, smallest)
         info = algorithms.dpsgd_info(norms, mask, state.clip_norm)
         return AdaptiveState(moved.params, moved.opt_state, moved.step, clip_norm), info
 

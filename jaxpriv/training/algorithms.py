@@ -139,8 +139,7 @@ def dpsgd(
     def update(key, state, batch, mask):
         examples_key, noise_key = jax.random.split(key)
         total, norms = clipped_grad(state.params, batch, mask, examples_key)
-        noise = _tree.normal_like(noise_key, total, std=std)
-        grads = jax.tree.map(lambda t, n: (t + n) / sampler.expected_batch_size, total, noise)
+        grads = noisy_mean(noise_key, total, std=std, divisor=sampler.expected_batch_size)
         return apply_gradient(optimizer, state, grads), dpsgd_info(
             norms, mask, clipped_grad.clip_norm
         )
@@ -150,6 +149,22 @@ def dpsgd(
         return sampler.event(noise_multiplier=noise_multiplier, steps=steps)
 
     return Algorithm(_initialiser(optimizer), update, sampler, event)
+
+
+def noisy_mean(key: PRNGKeyArray, total: PyTree, *, std: Scalar, divisor: float) -> PyTree:
+    """Sum, noise, divide by a public constant, in this order.
+
+    Args:
+      key: consumed.
+      total: a clipped sum.
+      std: of the noise on the sum.
+      divisor: public, whatever was drawn.
+
+    Returns:
+      (total + N(0, std^2 I)) / divisor, float32 or wider.
+    """
+    noise = _tree.normal_like(key, total, std=std)
+    return jax.tree.map(lambda t, n: (t + n) / divisor, total, noise)
 
 
 def dpsgd_info(norms: Float[Array, " b"], mask: Bool[Array, " b"], clip_norm: Scalar) -> DpsgdInfo:

@@ -19,6 +19,8 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from jaxpriv import _check
+
 _MANIFEST = "manifest.json"
 _FORMAT = 1
 
@@ -64,6 +66,11 @@ class Checkpoints:
     directory: str | os.PathLike[str]
     seconds: float = 30.0
     keep: int | None = 2
+
+    def __post_init__(self) -> None:
+        _check.non_negative(seconds=self.seconds)
+        if self.keep is not None:
+            _check.positive_int(keep=self.keep)
 
     def save(
         self, step: int, tree: PyTree, *, fingerprint: str, extra: dict[str, Any] | None = None

@@ -93,14 +93,18 @@ def fit(
     _check.positive_int(steps=steps)
     _check_rows(data, alg)
     if budget is not None:
-        _warn_if_large(budget.delta, alg.sampler.num_examples)
+        accounting.warn_if_large(budget.delta, alg.sampler.num_examples)
         steps = _affordable(alg, budget, steps)
     epoch = max(_SHORTEST_CHUNK, round(alg.sampler.num_examples / alg.sampler.expected_batch_size))
     length = math.ceil(steps / math.ceil(steps / epoch))
     ends = [min(start + length, steps) for start in range(0, steps, length)]
     chunk = functools.partial(_run_chunk, alg, length, key)
     start = alg.init(params)
-    mark = "" if checkpoints is None else _mark(key, alg, params, data, steps)
+    mark = ""
+    if checkpoints is not None:
+        # The program knows what no value tells: loss, optimiser, clip norm.
+        program = _run_chunk.lower(alg, length, key, start, data, jnp.int32(steps)).as_text()
+        mark = fingerprint(key, params, data, steps, program)
     journal = Journal(checkpoints, mark)
     _, info_like = jax.eval_shape(chunk, start, data, jnp.int32(steps))
     track = journal.resume(start, info_like)
@@ -117,15 +121,6 @@ def fit(
             advance(end)
     spent = None if budget is None else _spent(alg, budget, ends)
     return track.state, History(track.info(), np.array(ends), track.evaluated(), spent)
-
-
-def description(alg: Algorithm) -> str:
-    """What can be told of an algorithm from outside; its optimiser cannot."""
-    return f"{alg.event(1)!r} {alg.sampler!r}"
-
-
-def _mark(key: PRNGKeyArray, alg: Algorithm, params: Params, data: PyTree, steps: int) -> str:
-    return fingerprint(key, params, data, description(alg), steps)
 
 
 @functools.partial(jax.jit, static_argnames=("alg", "length"))
@@ -156,15 +151,6 @@ def progress_bar(total: int) -> Iterator[Callable[[int], None]]:
     with Progress(console=console, transient=True, disable=not console.is_terminal) as shown:
         task = shown.add_task("training", total=total)
         yield lambda done: shown.update(task, completed=done)
-
-
-def _warn_if_large(delta: float, n: int) -> None:
-    if delta >= 1 / n:
-        warnings.warn(
-            f"delta={delta} is at least 1/n for n={n}: publishing one record in the clear would "
-            "meet it.",
-            stacklevel=3,
-        )
 
 
 @contextlib.contextmanager

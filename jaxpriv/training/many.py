@@ -3,6 +3,7 @@
 In the shapes below `m` counts models, `n` the records of the pool and `k` those of one model.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -63,7 +64,7 @@ def fit_many(
       hyper: pytree with leading axis m, or None; checked on the host for every model first.
       chunk: models in one program, which bounds memory; default: as many as fit 1 GiB of
         parameters and optimiser state, at most 64 where vmap is used.
-      checkpoints: where finished chunks are saved, and looked for; use `keep=None`.
+      checkpoints: where finished chunks are saved, all of them, and looked for.
 
     Returns:
       The states, stacked along m, and how it was done.
@@ -89,8 +90,9 @@ def fit_many(
     runs = (keys, params, jnp.asarray(members), hyper)
     mark = ""
     if checkpoints is not None:
-        alg = make_alg(_row(hyper, 0))
-        mark = fingerprint(runs, data, loop.description(alg), steps, chunk)
+        checkpoints = dataclasses.replace(checkpoints, keep=None)
+        first = _tree.take(runs, jnp.arange(chunk) % many)
+        mark = fingerprint(runs, data, program.lower(first).as_text(), steps, chunk)
     results = []
     with loop.progress_bar(many) as advance:
         for start in range(0, many, chunk):
@@ -155,6 +157,9 @@ def _check_members(members: Int[np.ndarray, "m k"], data: PyTree) -> None:
     n = min(leaf.shape[0] for leaf in jax.tree.leaves(data))
     if members.size == 0 or members.min() < 0 or members.max() >= n:
         raise ValueError(f"Expected members in 0..{n - 1}, got {members.shape} rows beyond that.")
+    ordered = np.sort(members, axis=1)
+    if (ordered[:, 1:] == ordered[:, :-1]).any():
+        raise ValueError("Expected distinct members of a model, got one that is listed twice.")
 
 
 def _row(tree: PyTree, i: int) -> PyTree:

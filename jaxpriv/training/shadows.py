@@ -103,4 +103,4 @@ def _part(checkpoints: Checkpoints | None, size: int) -> Checkpoints | None:
     if checkpoints is None:
         return None
     folder = Path(checkpoints.directory) / f"members-{size}"
-    return dataclasses.replace(checkpoints, directory=folder, keep=None)
+    return dataclasses.replace(checkpoints, directory=folder)

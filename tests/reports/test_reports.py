@@ -6,6 +6,7 @@ import math
 import re
 from importlib import resources
 
+import jax
 import jsonschema
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from jaxpriv import accounting, data, reports, sampling
 from jaxpriv.reports import card, plots, tables
 
 DATE = "2026-11-27"
+KEY = jax.random.key(3)
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +32,8 @@ def report():
         steps=30,
         plain_steps=60,
     )
-    return {**reports.run_report(dataset, settings), "command": "jaxpriv report <digits & more>"}
+    made = reports.run_report(KEY, dataset, settings)
+    return {**made, "command": "jaxpriv report <digits & more>", "seed": None}
 
 
 def test_it_matches_its_schema(report, tmp_path):
@@ -68,8 +71,8 @@ def test_equal_seeds_give_equal_reports(report):
     """To the bit, all but the seconds."""
     digits = data.load("digits")
     dataset = dataclasses.replace(digits, x=digits.x[:401], y=digits.y[:401])
-    again = reports.run_report(dataset, reports.Settings(**report["settings"]))
-    ours = {k: v for k, v in report.items() if k not in ("seconds", "command")}
+    again = reports.run_report(KEY, dataset, reports.Settings(**report["settings"]))
+    ours = {k: v for k, v in report.items() if k not in ("seconds", "command", "seed")}
     assert {k: v for k, v in again.items() if k != "seconds"} == ours
 
 
@@ -80,7 +83,7 @@ def test_the_page_stands_alone_and_shows_the_numbers(report):
     assert "nan" not in re.sub(r"<svg.*</svg>", "", page, flags=re.S).lower()
     private = report["models"][1]
     for promise in private["guarantee"].values():
-        assert f"{promise['epsilon']:.3f}" in page
+        assert tables.upper(promise["epsilon"], 3) in page
     assert f"{private['noise_multiplier']:.4f}" in page
     assert f"{private['attacks']['lira']['auc']:.3f}" in page
     assert "not resolvable with 200 non-members" in page
@@ -100,6 +103,26 @@ def test_words_follow_the_interval(report):
         assert tables.finding(model) == word
     told = tables.summary({**report, "models": [{**plain, "attacks": {"lira": leaky}}]})
     assert "better than chance (AUC 0.700" in told
+
+
+def test_bounds_are_rounded_up():
+    assert tables.upper(1.0001) == "1.01"
+    assert tables.upper(2.0) == "2.00"
+    assert tables.upper(0.3, 1) == "0.3"
+    assert tables.upper(0.4, 0) == "1"
+
+
+def test_the_sentence_on_any_attack_is_about_replacement(report):
+    """A member and a non-member of a half differ by a replacement, whatever was promised."""
+    private = report["models"][1]
+    swap = private["guarantee"]["replace_one"]["advantage_bound"]
+    assert swap > private["guarantee"]["add_or_remove_one"]["advantage_bound"] + 0.01
+    assert f"stays below {tables.upper(100 * swap, 0)}\N{NO-BREAK SPACE}%" in tables.summary(report)
+
+
+def test_a_printed_seed_voids_the_guarantee_and_the_page_says_so(report):
+    assert "no epsilon holds" not in reports.render_html(report, date=DATE)
+    assert "no epsilon holds" in reports.render_html({**report, "seed": 5}, date=DATE)
 
 
 def test_the_figure_starts_where_nothing_is_resolved():
@@ -134,7 +157,7 @@ def test_too_few_records_are_refused(report):
     digits = data.load("digits")
     tiny = dataclasses.replace(digits, x=digits.x[:20], y=digits.y[:20])
     with pytest.raises(ValueError, match="at least 40 records"):
-        reports.run_report(tiny, reports.Settings(**report["settings"]))
+        reports.run_report(KEY, tiny, reports.Settings(**report["settings"]))
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,23 @@ def test_another_runs_checkpoints_are_refused(tmp_path, keys):
             training.fit(key, private(), PARAMS, data, steps=steps, checkpoints=kept)
 
 
+@pytest.mark.parametrize(("clip_norm", "rate"), [(100.0, 0.1), (1.0, 7.0)])
+def test_another_clip_norm_or_optimiser_is_another_run(tmp_path, keys, clip_norm, rate):
+    (key,) = keys(1)
+    sampler = sampling.poisson(60, sampling_prob=0.2)
+    kept = training.Checkpoints(directory=tmp_path / "run")
+    training.fit(key, private(), PARAMS, X, steps=12, checkpoints=kept)
+    grad = grads.clipped_grad(loss, clip_norm=clip_norm)
+    other = training.dpsgd(grad, optax.adam(rate), sampler, noise_multiplier=1.0)
+    with pytest.raises(ValueError, match="another run's"):
+        training.fit(key, other, PARAMS, X, steps=12, checkpoints=kept)
+
+
+def test_keeping_none_of_the_checkpoints_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="keep >= 1"):
+        training.Checkpoints(directory=tmp_path, keep=0)
+
+
 def test_fingerprints_tell_values_types_and_shapes_apart():
     ones = np.ones(4, np.float32)
     seen = [

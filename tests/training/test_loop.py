@@ -105,7 +105,7 @@ def test_delta_of_one_over_n_warns(keys):
 
 @pytest.mark.parametrize("chunk", [None, 1, 2, 3])
 def test_many_equal_single_runs(keys, chunk):
-    many, members = keys(3), np.array([[0, 2, 4, 6] * 5, [1, 3, 5, 7] * 5, list(range(40, 60))])
+    many, members = keys(3), np.stack([np.arange(0, 40, 2), np.arange(1, 41, 2), np.arange(40, 60)])
     rates = jnp.array([0.1, 0.2, 0.3])
     params = {"w": jnp.arange(9.0).reshape(3, 3)}
     states, info = training.fit_many(
@@ -151,6 +151,8 @@ def test_many_refuses_what_does_not_fit(keys):
         run(make=lambda _: private(60))
     with pytest.raises(ValueError, match=r"members in 0\.\.59"):
         run(members=members + 30)
+    with pytest.raises(ValueError, match="listed twice"):
+        run(members=np.zeros((2, 20), int))
     with pytest.raises(ValueError, match="equal lengths"):
         run(members=np.arange(60).reshape(3, 20))
     with pytest.raises(ValueError, match="params stacked for 2 models"):

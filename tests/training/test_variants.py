@@ -90,6 +90,13 @@ def test_noise_follows_the_clip_norm(keys):
     assert stats.kstest(noise, "norm", (0, 0.01 / math.sqrt(1 - 1e-4))).pvalue > 1e-4
 
 
+def test_vanishing_gradients_do_not_take_the_clip_norm_along(keys):
+    """It stops at a millionth of the first one, far above where float32 squares vanish."""
+    alg = adaptive(q=1.0, loss=lambda p, x, k: 1e-24 * linear(p, x, k), rate=1.0)
+    state, _ = training.fit(keys(1)[0], alg, PARAMS, X, steps=60)
+    assert state.clip_norm == pytest.approx(1e-6)
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

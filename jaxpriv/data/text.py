@@ -1,0 +1,215 @@
+"""Parallel corpora: one file a language, one sentence a line, line i of one translates line i.
+
+The layout is `{split}.{lang}` or `{split}.{lang}.gz`, as Multi30K, SATED, IWSLT and most of
+machine translation publish. In shapes `n` counts pairs.
+"""
+
+import gzip
+import itertools
+import os
+import re
+import sys
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from jaxtyping import Int
+
+# Of one file; two languages and the people's names together stay below a GiB.
+_LARGEST_BYTES = 300 * 2**20
+_LONGEST_LINE = 2**20
+_CHUNK = 2**16
+# Text deflates to a third, a corpus of one repeated sentence to a hundredth, zeros to a thousandth.
+_LARGEST_RATIO = 200
+_FEW_BYTES = 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pairs:
+    """Sentences with their translations; `source[i]` and `target[i]` belong together.
+
+    source: sentences to translate; blank ones are kept, so that lines stay aligned.
+    target: their translations.
+    languages: of source and target.
+    name: what the corpus is called here.
+    split: which part of it this is.
+    origin: the files that were read.
+    group: person that a pair belongs to, 0 to people - 1 in order of appearance; None where
+      the corpus does not say.
+    """
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    languages: tuple[str, str]
+    name: str
+    split: str
+    origin: str
+    group: Int[np.ndarray, " n"] | None = None
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+
+def load_pairs(
+    folder_or_name: str | os.PathLike[str],
+    *,
+    languages: tuple[str, str] = ("fr", "en"),
+    split: str = "train",
+    data_dir: str | os.PathLike[str] | None = None,
+) -> Pairs:
+    """Reads a parallel corpus from its published files. Writes and downloads nothing.
+
+    Lines end at newlines only. A plain file goes before a compressed one. A file
+    `{split}.usr[.gz]` beside them (SATED's speakers, one a line) becomes `group`. Files above
+    300 MiB in memory, lines above 1 MiB and archives that inflate more than 200-fold are
+    refused while they are read.
+
+    Args:
+      folder_or_name: a folder with the files; or a name, looked up in `data_dir`, else in the
+        folder that the environment variable JAXPRIV_DATA names, else here.
+      languages: file endings of source and target.
+      split: what the file names begin with.
+      data_dir: folder that holds a folder for each corpus.
+
+    Returns:
+      The aligned sentences.
+
+    Raises:
+      ValueError: if a file is missing, damaged, not UTF-8, too large or empty, or a link that
+        leaves the folder; if the files differ in their number of lines.
+
+    References:
+      Elliott et al., Multi30K: Multilingual English-German Image Descriptions, 2016.
+      Michel and Neubig, Extreme Adaptation for Personalized NMT, 2018 (SATED).
+    """
+    _plain_names(split, *languages)
+    folder = _folder(folder_or_name, data_dir, f"{split}.{languages[0]}")
+    paths = [_wanted(folder, f"{split}.{language}") for language in languages]
+    source, target = (_sentences(path) for path in paths)
+    _aligned(paths, source, target)
+    _not_blank(paths, source, target)
+    people = _found(folder, f"{split}.usr")
+    group = None if people is None else _numbered(people, paths[0], source)
+    return Pairs(
+        source=source,
+        target=target,
+        languages=languages,
+        name=Path(os.path.realpath(folder)).name,
+        split=split,
+        origin=", ".join(map(str, [*paths, people] if people else paths)),
+        group=group,
+    )
+
+
+def _plain_names(split: str, *languages: str) -> None:
+    if len(set(languages)) != 2:
+        raise ValueError(f"Expected two languages, got {', '.join(languages)}.")
+    for name in (split, *languages):
+        if not re.fullmatch(r"\w[\w.-]*", name):
+            raise ValueError(f"Expected a split and languages as file names, got {name!r}.")
+
+
+def _folder(
+    folder_or_name: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None, file: str
+) -> Path:
+    """The first folder of that name; a path with a separator is taken as it is."""
+    roots = [data_dir] if data_dir is not None else [os.environ.get("JAXPRIV_DATA"), "."]
+    given = Path(folder_or_name)
+    if data_dir is None and given.name != str(given):
+        roots = ["."]
+    tried = [Path(root) / given for root in roots if root]
+    for folder in tried:
+        if os.path.isdir(folder):
+            return folder
+    told = " or ".join(map(str, tried))
+    raise ValueError(
+        f"Expected a folder with {file}[.gz] and its translation at {told}, found none "
+        "(data_dir or JAXPRIV_DATA names the folder that holds it)."
+    )
+
+
+def _wanted(folder: Path, name: str) -> Path:
+    if path := _found(folder, name):
+        return path
+    held = ", ".join(map(repr, sorted(os.listdir(folder))[:8])) or "nothing"
+    raise ValueError(
+        f"Expected {name} or {name}.gz in {folder}, one UTF-8 sentence a line; it holds {held}."
+    )
+
+
+def _found(folder: Path, name: str) -> Path | None:
+    for path in (folder / name, folder / f"{name}.gz"):
+        if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+            raise ValueError(f"Expected {path.name} inside {folder}, got a link that leaves it.")
+        if os.path.isfile(path):
+            return path
+    return None
+
+
+def _sentences(path: Path) -> tuple[str, ...]:
+    """The lines of a file, without their ends, decoded one by one within the limits."""
+    sentences, held = [], 0
+    try:
+        with open(path, "rb") as raw:
+            for number, line in enumerate(_lines(raw, path), 1):
+                text = line.removesuffix(b"\r").decode("utf-8-sig" if number == 1 else "utf-8")
+                sentences.append(text)
+                # The list's own eight bytes count too, or a gigabyte of newlines would be free.
+                held += sys.getsizeof(text) + 8
+                if held > _LARGEST_BYTES:
+                    raise ValueError(
+                        f"Expected {path.name} to fit {_LARGEST_BYTES >> 20} MiB of memory, "
+                        f"stopped after {number} lines."
+                    )
+    except UnicodeDecodeError as e:
+        raise ValueError(
+            f"Expected UTF-8 in {path.name}, line {len(sentences) + 1}: {e.reason}."
+        ) from None
+    except (OSError, EOFError, zlib.error) as e:
+        kind = "gzip" if path.suffix == ".gz" else "readable"
+        raise ValueError(f"Expected a whole {kind} file as {path.name}: {_one_line(e)}.") from None
+    return tuple(sentences)
+
+
+def _lines(raw: IO[bytes], path: Path) -> Iterator[bytes]:
+    """Cuts at newlines only: `splitlines` and text mode would also cut at \\x0b, \\x85, U+2028."""
+    stream = gzip.GzipFile(fileobj=raw, mode="rb") if path.suffix == ".gz" else raw
+    rest, inflated = b"", 0
+    while chunk := stream.read(_CHUNK):
+        inflated += len(chunk)
+        if inflated > max(_LARGEST_RATIO * raw.tell(), _FEW_BYTES):
+            raise ValueError(
+                f"Expected {path.name} to inflate less than {_LARGEST_RATIO}-fold, "
+                f"got {inflated} bytes from {raw.tell()}."
+            )
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from whole
+        if len(rest) > _LONGEST_LINE:
+            raise ValueError(f"Expected lines of at most 1 MiB in {path.name}.")
+    if rest:
+        yield rest
+
+
+def _aligned(paths: list[Path], *columns: tuple[str, ...]) -> None:
+    if len({len(column) for column in columns}) > 1:
+        told = ", ".join(f"{p.name} has {len(c)}" for p, c in zip(paths, columns, strict=True))
+        raise ValueError(f"Expected as many lines in each file, {told}.")
+
+
+def _not_blank(paths: list[Path], *columns: tuple[str, ...]) -> None:
+    if not any(map(str.strip, itertools.chain(*columns))):
+        raise ValueError(f"Expected sentences in {paths[0].name} and {paths[1].name}, found none.")
+
+
+def _numbered(people: Path, path: Path, source: tuple[str, ...]) -> Int[np.ndarray, " n"]:
+    names = _sentences(people)
+    _aligned([path, people], source, names)
+    order = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    return np.array([order[name] for name in names], np.int32)
+
+
+def _one_line(error: BaseException) -> str:
+    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__

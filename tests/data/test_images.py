@@ -1,0 +1,197 @@
+"""Image readers: the published layouts are read, everything else is one line."""
+
+import gzip
+import os
+import struct
+import tarfile
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from jaxpriv.data import images
+from tests.data import layouts
+
+
+def refused(said, read, *args, **kwargs):
+    with pytest.raises(ValueError, match=r"^Expected") as caught:
+        read(*args, **kwargs)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_idx(tmp_path, zipped):
+    held = images.read_idx(layouts.lay(tmp_path, layouts.mnist(zipped)), name="mnist")
+    assert held.x.shape == (9, 5, 4, 1)
+    assert held.x[:, 0, 0, 0].tolist() == [np.float32(i / 255) for i in (1, 2, 3, 4, 5, 6, 1, 2, 3)]
+    assert held.y.tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2]
+    assert held.is_test.tolist() == [False] * 6 + [True] * 3
+
+
+IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "said"),
+    [
+        (IMAGES, layouts.idx(np.zeros((6, 5, 4), np.uint8), magic=2052), "magic number 2051"),
+        (IMAGES, layouts.mnist()[IMAGES][:-1], "got 119"),
+        (IMAGES, layouts.mnist()[IMAGES] + b"1", "got more"),
+        (IMAGES, b"\0\0\x08", "header of 16 bytes"),
+        (IMAGES, struct.pack(">4I", 2051, 2**32 - 1, 2**32 - 1, 2**32 - 1), "it says"),
+        (IMAGES, struct.pack(">4I", 2051, 6, 0, 4), "it says 0"),
+        (IMAGES, layouts.idx(np.zeros((5, 5, 4), np.uint8)), "as many labels as images"),
+        (IMAGES, layouts.idx(np.zeros((6, 4, 4), np.uint8)), "one size"),
+        (LABELS, layouts.idx(np.full(6, 10, np.uint8)), "labels from 0 to 9"),
+        (LABELS, layouts.idx(np.zeros((6, 1), np.uint8)), "magic number 2049"),
+    ],
+)
+def test_damaged_idx_is_one_line(tmp_path, name, raw, said):
+    layouts.lay(tmp_path, {**layouts.mnist(), name: raw})
+    refused(said, images.read_idx, tmp_path, name="mnist")
+
+
+def test_damaged_gzip_is_one_line(tmp_path):
+    files = layouts.mnist(zipped=True)
+    whole = files[IMAGES + ".gz"]
+    bomb = gzip.compress(layouts.mnist()[IMAGES] + bytes(2**26))
+    for raw, said in (
+        (whole[:-3], "truncated"),
+        (whole[:20], "truncated"),
+        (b"not gzip", "Expected gzip"),
+        (whole[:-8] + b"\0" * 8, "Expected gzip"),
+        (bomb, "got more"),
+    ):
+        layouts.lay(tmp_path, {**files, IMAGES + ".gz": raw})
+        tracemalloc.start()
+        refused(said, images.read_idx, tmp_path, name="mnist")
+        assert tracemalloc.get_traced_memory()[1] < 2**21
+        tracemalloc.stop()
+
+
+def test_a_missing_idx_file_is_named(tmp_path):
+    files = layouts.mnist()
+    del files["t10k-labels-idx1-ubyte"]
+    refused("t10k-labels-idx1-ubyte", images.read_idx, layouts.lay(tmp_path, files), name="mnist")
+
+
+@pytest.mark.parametrize("num_classes", [10, 100])
+@pytest.mark.parametrize("form", ["flat", "folder", "archive"])
+def test_cifar(tmp_path, num_classes, form):
+    files = layouts.cifar(num_classes)
+    inside = "cifar-10-batches-bin/" if num_classes == 10 else "cifar-100-binary/"
+    if form == "archive":
+        files = dict(reversed(files.items()))  # the order in an archive is no order
+        files = {f"cifar-{num_classes}-binary.tar.gz": layouts.tgz(files, inside)}
+    elif form == "folder":
+        files = {inside + name: raw for name, raw in files.items()}
+    held = images.read_cifar(layouts.lay(tmp_path, files), num_classes=num_classes)
+    n = 12 if num_classes == 10 else 4
+    assert held.x.shape == (n, 32, 32, 3)
+    assert np.round(held.x[0, 0, :2] * 255).tolist() == [[1, 20, 30], [10, 20, 30]]
+    assert held.y.tolist() == [0, 1] * (n // 2)
+    assert held.is_test.tolist() == [False] * (n - 2) + [True] * 2
+
+
+def test_damaged_cifar_is_one_line(tmp_path):
+    files = layouts.cifar(10)
+    for raw, said in (
+        (b"", "records of 3073 bytes"),
+        (files["test_batch.bin"][:-1], "records of 3073 bytes"),
+        (b"\x0a" + files["test_batch.bin"][1:], "labels from 0 to 9"),
+    ):
+        layouts.lay(tmp_path, {**files, "test_batch.bin": raw})
+        refused(said, images.read_cifar, tmp_path, num_classes=10)
+    (tmp_path / "test_batch.bin").unlink()
+    refused("test_batch.bin", images.read_cifar, tmp_path, num_classes=10)
+
+
+def test_archives_are_read_in_memory_and_links_in_them_are_not_followed(tmp_path):
+    files = layouts.cifar(100)
+    outside = layouts.tgz(files, "../../")
+    layouts.lay(tmp_path / "a" / "b", {"cifar-100-binary.tar.gz": outside})
+    images.read_cifar(tmp_path / "a" / "b", num_classes=100)
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["a", "b", "cifar-100-binary.tar.gz"]
+    for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE):
+        link = layouts.tgz({"train.bin": b"", "test.bin": b""}, kind=kind)
+        layouts.lay(tmp_path, {"cifar-100-binary.tar.gz": link})
+        refused("found none", images.read_cifar, tmp_path, num_classes=100)
+    for raw in (b"", b"no archive", layouts.tgz(files)[:60]):
+        layouts.lay(tmp_path, {"cifar-100-binary.tar.gz": raw})
+        refused("cifar-100-binary.tar.gz", images.read_cifar, tmp_path, num_classes=100)
+
+
+def test_a_folder_of_images_by_class(tmp_path):
+    files = {**layouts.faces(), "notes/read.me": b"", "s1/target.jpg": b"not an image"}
+    held = images.read_folder(layouts.lay(tmp_path, files), name="orl", suffixes=(".pgm",))
+    assert held.x.shape == (6, 4, 3, 1)
+    assert held.y.tolist() == [0, 0, 1, 1, 2, 2]
+    # s2 comes before s10.
+    assert np.round(held.x[:, 0, 0, 0] * 255).tolist() == [1, 2, 11, 12, 21, 22]
+
+
+def test_pillow_reads_what_it_writes(tmp_path):
+    colour = np.arange(36).reshape(4, 3, 3)
+    layouts.lay(tmp_path, {"a/1.png": layouts.png(colour), "b/1.png": layouts.png(colour + 9)})
+    held = images.read_folder(tmp_path, name="own")
+    np.testing.assert_allclose(held.x * 255, np.stack([colour, colour + 9]), atol=1e-4)
+    small = images.read_folder(tmp_path, name="faces", shrink_to=(2, 5))
+    assert small.x.shape == (2, 2, 5, 1)
+
+
+def test_pgm_of_two_bytes_and_in_decimals(tmp_path):
+    values = np.array([[0, 1000], [500, 250]])
+    plain = b"P2 2 2 1000\n0 1000\n500 250\n"
+    layouts.lay(tmp_path, {"a.pgm": layouts.pgm(values, top=1000), "b.pgm": plain})
+    for name in ("a.pgm", "b.pgm"):
+        picture = images.read_image(tmp_path / name)
+        np.testing.assert_allclose(picture[..., 0], values / 1000, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (b"", "P2 or P5"),
+        (b"P6 1 1 255\n123", "P2 or P5"),
+        (b"P5 2 2 255\n123", "truncated"),
+        (b"P5 99999 99999 255\n123", "2^24"),
+        (b"P5 999999999999 1 255\n123", "P2 or P5"),
+        (b"P5 0 2 255\n", "2^24"),
+        (b"P5 1 1 70000\n11", "at most 65535"),
+        (b"P5 1 1 4\n\x05", "pixels of at most 4"),
+        (b"P2 2 1 9\n1\n", "2 numbers"),
+        (b"P2 1 1 9\n-1\n", "1 numbers"),
+        (b"P5" + b"#" * 5000, "P2 or P5"),
+    ],
+)
+def test_damaged_pgm_is_one_line(tmp_path, raw, said):
+    layouts.lay(tmp_path, {"a.pgm": raw})
+    refused(said, images.read_image, tmp_path / "a.pgm")
+
+
+def test_damaged_folders_are_one_line(tmp_path):
+    refused("found none", images.read_folder, tmp_path / "none", name="own")
+    refused("found none", images.read_folder, tmp_path, name="own")
+    layouts.lay(tmp_path, {"a/1.png": layouts.png(np.zeros((4, 3)))})
+    layouts.lay(tmp_path, {"b/1.png": layouts.png(np.zeros((3, 4)))})
+    refused("one shape", images.read_folder, tmp_path, name="own")
+    layouts.lay(tmp_path, {"b/1.png": layouts.png(np.zeros((4, 3)))[:40]})
+    refused("1.png", images.read_folder, tmp_path, name="own")
+    # A header that promises 4 * 10^9 pixels.
+    huge = bytearray(layouts.png(np.zeros((4, 3))))
+    huge[16:24] = struct.pack(">2I", 65535, 65535)
+    layouts.lay(tmp_path, {"b/1.png": bytes(huge)})
+    refused("1.png", images.read_folder, tmp_path, name="own")
+
+
+def test_links_that_leave_the_folder_are_refused(tmp_path):
+    layouts.lay(tmp_path / "own", {"a/1.pgm": layouts.pgm([[1]]), "b/1.pgm": layouts.pgm([[2]])})
+    layouts.lay(tmp_path / "secret", {"1.pgm": layouts.pgm([[3]])})
+    os.symlink(tmp_path / "own" / "a" / "1.pgm", tmp_path / "own" / "b" / "2.pgm")
+    assert len(images.read_folder(tmp_path / "own", name="own")) == 3
+    os.symlink(tmp_path / "secret", tmp_path / "own" / "c")
+    refused("leaves it", images.read_folder, tmp_path / "own", name="own")
+    (tmp_path / "own" / "c").unlink()
+    os.symlink(tmp_path / "own" / "b" / "loop.pgm", tmp_path / "own" / "b" / "loop.pgm")
+    refused("loop.pgm", images.read_folder, tmp_path / "own", name="own")
