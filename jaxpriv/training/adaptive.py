@@ -77,16 +77,11 @@ def adaptive_dpsgd(
       Andrew et al., Differentially Private Learning with Adaptive Clipping, 2021, Theorem 1 and
       Algorithm 1.
     """
-    _check.positive(noise_multiplier=noise_multiplier, count_noise=count_noise, rate=rate)
+    _check.positive(rate=rate)
     _check.open_unit(target_quantile=target_quantile)
-    if count_noise <= noise_multiplier / 2:
-        raise ValueError(
-            f"Expected count_noise > noise_multiplier / 2, got count_noise={count_noise}, "
-            f"noise_multiplier={noise_multiplier}."
-        )
+    sum_noise = _left_for_the_sum(noise_multiplier, count_noise)
     # Where gradients vanish the clip norm would follow them to where float32 has no squares.
     smallest = max(1e-6 * clipped_grad.clip_norm, SMALLEST_CLIP_NORM)
-    sum_noise = 1 / math.sqrt(noise_multiplier**-2 - (2 * count_noise) ** -2)
     inner = algorithms.dpsgd(clipped_grad, optimizer, sampler, noise_multiplier=noise_multiplier)
 
     def init(params):
@@ -116,3 +111,14 @@ def adaptive_dpsgd(
         return inner.event(steps)
 
     return Algorithm(init, update, sampler, event)
+
+
+def _left_for_the_sum(noise_multiplier: float, count_noise: float) -> float:
+    """z_sum, so that sum and count together have noise multiplier z."""
+    _check.positive(noise_multiplier=noise_multiplier, count_noise=count_noise)
+    if count_noise <= noise_multiplier / 2:
+        raise ValueError(
+            f"Expected count_noise > noise_multiplier / 2, got count_noise={count_noise}, "
+            f"noise_multiplier={noise_multiplier}."
+        )
+    return 1 / math.sqrt(noise_multiplier**-2 - (2 * count_noise) ** -2)

@@ -13,7 +13,7 @@ from jaxpriv.data import images
 from tests.data import layouts
 
 
-def refused(said, read, *args, **kwargs):
+def check_refused(said, read, *args, **kwargs):
     with pytest.raises(ValueError, match=r"^Expected") as caught:
         read(*args, **kwargs)
     assert said in str(caught.value)
@@ -49,7 +49,7 @@ IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 )
 def test_damaged_idx_is_one_line(tmp_path, name, raw, said):
     layouts.lay(tmp_path, {**layouts.mnist(), name: raw})
-    refused(said, images.read_idx, tmp_path, name="mnist")
+    check_refused(said, images.read_idx, tmp_path, name="mnist")
 
 
 def test_damaged_gzip_is_one_line(tmp_path):
@@ -65,7 +65,7 @@ def test_damaged_gzip_is_one_line(tmp_path):
     ):
         layouts.lay(tmp_path, {**files, IMAGES + ".gz": raw})
         tracemalloc.start()
-        refused(said, images.read_idx, tmp_path, name="mnist")
+        check_refused(said, images.read_idx, tmp_path, name="mnist")
         assert tracemalloc.get_traced_memory()[1] < 2**21
         tracemalloc.stop()
 
@@ -73,7 +73,9 @@ def test_damaged_gzip_is_one_line(tmp_path):
 def test_a_missing_idx_file_is_named(tmp_path):
     files = layouts.mnist()
     del files["t10k-labels-idx1-ubyte"]
-    refused("t10k-labels-idx1-ubyte", images.read_idx, layouts.lay(tmp_path, files), name="mnist")
+    check_refused(
+        "t10k-labels-idx1-ubyte", images.read_idx, layouts.lay(tmp_path, files), name="mnist"
+    )
 
 
 @pytest.mark.parametrize("num_classes", [10, 100])
@@ -102,9 +104,9 @@ def test_damaged_cifar_is_one_line(tmp_path):
         (b"\x0a" + files["test_batch.bin"][1:], "labels from 0 to 9"),
     ):
         layouts.lay(tmp_path, {**files, "test_batch.bin": raw})
-        refused(said, images.read_cifar, tmp_path, num_classes=10)
+        check_refused(said, images.read_cifar, tmp_path, num_classes=10)
     (tmp_path / "test_batch.bin").unlink()
-    refused("test_batch.bin", images.read_cifar, tmp_path, num_classes=10)
+    check_refused("test_batch.bin", images.read_cifar, tmp_path, num_classes=10)
 
 
 def test_archives_are_read_in_memory_and_links_in_them_are_not_followed(tmp_path):
@@ -116,10 +118,10 @@ def test_archives_are_read_in_memory_and_links_in_them_are_not_followed(tmp_path
     for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE):
         link = layouts.tgz({"train.bin": b"", "test.bin": b""}, kind=kind)
         layouts.lay(tmp_path, {"cifar-100-binary.tar.gz": link})
-        refused("found none", images.read_cifar, tmp_path, num_classes=100)
+        check_refused("found none", images.read_cifar, tmp_path, num_classes=100)
     for raw in (b"", b"no archive", layouts.tgz(files)[:60]):
         layouts.lay(tmp_path, {"cifar-100-binary.tar.gz": raw})
-        refused("cifar-100-binary.tar.gz", images.read_cifar, tmp_path, num_classes=100)
+        check_refused("cifar-100-binary.tar.gz", images.read_cifar, tmp_path, num_classes=100)
 
 
 def test_a_folder_of_images_by_class(tmp_path):
@@ -167,22 +169,22 @@ def test_pgm_of_two_bytes_and_in_decimals(tmp_path):
 )
 def test_damaged_pgm_is_one_line(tmp_path, raw, said):
     layouts.lay(tmp_path, {"a.pgm": raw})
-    refused(said, images.read_image, tmp_path / "a.pgm")
+    check_refused(said, images.read_image, tmp_path / "a.pgm")
 
 
 def test_damaged_folders_are_one_line(tmp_path):
-    refused("found none", images.read_folder, tmp_path / "none", name="own")
-    refused("found none", images.read_folder, tmp_path, name="own")
+    check_refused("found none", images.read_folder, tmp_path / "none", name="own")
+    check_refused("found none", images.read_folder, tmp_path, name="own")
     layouts.lay(tmp_path, {"a/1.png": layouts.png(np.zeros((4, 3)))})
     layouts.lay(tmp_path, {"b/1.png": layouts.png(np.zeros((3, 4)))})
-    refused("one shape", images.read_folder, tmp_path, name="own")
+    check_refused("one shape", images.read_folder, tmp_path, name="own")
     layouts.lay(tmp_path, {"b/1.png": layouts.png(np.zeros((4, 3)))[:40]})
-    refused("1.png", images.read_folder, tmp_path, name="own")
+    check_refused("1.png", images.read_folder, tmp_path, name="own")
     # A header that promises 4 * 10^9 pixels.
     huge = bytearray(layouts.png(np.zeros((4, 3))))
     huge[16:24] = struct.pack(">2I", 65535, 65535)
     layouts.lay(tmp_path, {"b/1.png": bytes(huge)})
-    refused("1.png", images.read_folder, tmp_path, name="own")
+    check_refused("1.png", images.read_folder, tmp_path, name="own")
 
 
 def test_links_that_leave_the_folder_are_refused(tmp_path):
@@ -191,7 +193,7 @@ def test_links_that_leave_the_folder_are_refused(tmp_path):
     os.symlink(tmp_path / "own" / "a" / "1.pgm", tmp_path / "own" / "b" / "2.pgm")
     assert len(images.read_folder(tmp_path / "own", name="own")) == 3
     os.symlink(tmp_path / "secret", tmp_path / "own" / "c")
-    refused("leaves it", images.read_folder, tmp_path / "own", name="own")
+    check_refused("leaves it", images.read_folder, tmp_path / "own", name="own")
     (tmp_path / "own" / "c").unlink()
     os.symlink(tmp_path / "own" / "b" / "loop.pgm", tmp_path / "own" / "b" / "loop.pgm")
-    refused("loop.pgm", images.read_folder, tmp_path / "own", name="own")
+    check_refused("loop.pgm", images.read_folder, tmp_path / "own", name="own")

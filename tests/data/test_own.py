@@ -19,7 +19,7 @@ def lay(folder, **arrays):
     return layouts.lay(folder, {"mine.npz": layouts.npz(**arrays)}) / "mine.npz"
 
 
-def refused(said, path, **kwargs):
+def check_refused(said, path, **kwargs):
     with pytest.raises(ValueError, match=r"^Expected") as caught:
         data.load_own(path, **kwargs)
     assert said in str(caught.value)
@@ -86,11 +86,11 @@ BAD[4, 1] = np.nan
     ],
 )
 def test_wrong_arrays_are_one_line(tmp_path, arrays, said):
-    refused(said, lay(tmp_path, **arrays))
+    check_refused(said, lay(tmp_path, **arrays))
 
 
 def test_objects_are_never_unpickled(tmp_path):
-    refused("Expected an array of numbers", lay(tmp_path, x=np.array([None, {}]), y=Y))
+    check_refused("Expected an array of numbers", lay(tmp_path, x=np.array([None, {}]), y=Y))
 
 
 def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path):
@@ -108,7 +108,7 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path):
         for _ in range(9 * 2**7):
             stream.write(bytes(2**20))
     tracemalloc.start()
-    refused("does not fit", tmp_path / "mine.npz")
+    check_refused("does not fit", tmp_path / "mine.npz")
     assert tracemalloc.get_traced_memory()[1] < 2**24
     tracemalloc.stop()
 
@@ -160,13 +160,13 @@ def test_csv(tmp_path):
 )
 def test_wrong_csv_is_one_line(tmp_path, text, said):
     layouts.lay(tmp_path, {"mine.csv": text.encode()})
-    refused(said, tmp_path / "mine.csv", label="income")
+    check_refused(said, tmp_path / "mine.csv", label="income")
 
 
 def test_csv_that_is_no_text(tmp_path):
     layouts.lay(tmp_path, {"mine.csv": b"age,income\n\xff\xfe,1\n"})
-    refused("UTF-8", tmp_path / "mine.csv", label="income")
-    refused("found nothing", tmp_path / "none.csv", label="income")
+    check_refused("UTF-8", tmp_path / "mine.csv", label="income")
+    check_refused("found nothing", tmp_path / "none.csv", label="income")
 
 
 def test_one_input_a_value_does_not_explode(tmp_path):
@@ -176,7 +176,7 @@ def test_one_input_a_value_does_not_explode(tmp_path):
     text = ",".join(f"c{i}" for i in range(d)) + ",y\n"
     text += "".join(row.format(f"v{i % 1000}", i % 2) for i in range(n))
     layouts.lay(tmp_path, {"mine.csv": text.encode()})
-    refused("at most 20 times its size", tmp_path / "mine.csv", label="y")
+    check_refused("at most 20 times its size", tmp_path / "mine.csv", label="y")
 
 
 def test_a_folder(tmp_path):
@@ -184,13 +184,13 @@ def test_a_folder(tmp_path):
     assert held.x.shape == (6, 4, 3, 1)
     assert (held.name, held.num_classes) == ("faces", 3)
     layouts.lay(tmp_path / "one", layouts.faces(people=("s1",)))
-    refused("two classes", tmp_path / "one")
+    check_refused("two classes", tmp_path / "one")
 
 
 def test_label_is_for_csv_alone(tmp_path):
-    refused("the label column of", layouts.lay(tmp_path, {"a.csv": CSV.encode()}) / "a.csv")
-    refused("no label column for", lay(tmp_path, x=X, y=Y), label="y")
-    refused("a folder, an .npz or a .csv", tmp_path / "a.txt")
+    check_refused("the label column of", layouts.lay(tmp_path, {"a.csv": CSV.encode()}) / "a.csv")
+    check_refused("no label column for", lay(tmp_path, x=X, y=Y), label="y")
+    check_refused("a folder, an .npz or a .csv", tmp_path / "a.txt")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        refused("found nothing", tmp_path / "none.npz")
+        check_refused("found nothing", tmp_path / "none.npz")

@@ -11,7 +11,7 @@ def location(folder):
     return tabular.read_shokri(folder, name="location30", file="bangkok", num_classes=30)
 
 
-def refused(said, read, *args):
+def check_refused(said, read, *args):
     with pytest.raises(ValueError, match=r"^Expected") as caught:
         read(*args)
     assert said in str(caught.value)
@@ -64,11 +64,11 @@ def test_texas(tmp_path, form):
     ],
 )
 def test_damaged_text_is_one_line(tmp_path, raw, said):
-    refused(said, location, layouts.lay(tmp_path, {"bangkok": raw}))
+    check_refused(said, location, layouts.lay(tmp_path, {"bangkok": raw}))
 
 
 def test_missing_files_are_named(tmp_path):
-    refused("bangkok", location, tmp_path)
+    check_refused("bangkok", location, tmp_path)
     layouts.lay(tmp_path, {"feats": b"0,1\n", "labels": b"1\n2\n"})
     with pytest.raises(ValueError, match="a label for each record"):
         tabular.read_shokri(tmp_path, name="texas100", file="dataset_texas", num_classes=100)
@@ -121,5 +121,5 @@ def test_damaged_census_is_one_line(tmp_path, old, new, said):
 
 def test_a_census_without_complete_records(tmp_path):
     layouts.lay(tmp_path, {"adult.csv": (layouts.HEADER + "\n").encode()})
-    refused("found none", tabular.read_adult, tmp_path)
-    refused("adult.data", tabular.read_adult, tmp_path / "none")
+    check_refused("found none", tabular.read_adult, tmp_path)
+    check_refused("adult.data", tabular.read_adult, tmp_path / "none")
