@@ -36,6 +36,14 @@ def assert_same_sum(found, expected, *, rtol=1e-5):
     np.testing.assert_allclose(np.asarray(found.norms, np.float64), norms, rtol=rtol)
 
 
+def largest_difference(found, expected):
+    """Between two trees, relative to the largest entry of the second."""
+    pairs = list(zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True))
+    scale = max(float(np.abs(e).max(initial=0)) for _, e in pairs)
+    apart = max(float(np.abs(np.asarray(f, np.float64) - e).max(initial=0)) for f, e in pairs)
+    return apart / scale if scale else apart
+
+
 def tree_norm(tree):
     """Euclidean norm over all leaves, float64."""
     return math.sqrt(
