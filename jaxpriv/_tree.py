@@ -1,5 +1,7 @@
 """Arithmetic on pytrees that optax.tree lacks."""
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -51,9 +53,16 @@ def take(tree: PyTree, indices: Array) -> PyTree:
 
 
 def squared_norms(tree: PyTree) -> Float[Array, " b"]:
-    """Squared Euclidean norm of each row over all leaves, in float32; leaves are [b, ...]."""
-    squares = [
-        jnp.sum(jnp.square(wide(leaf)), axis=tuple(range(1, leaf.ndim)))
-        for leaf in jax.tree.leaves(tree)
-    ]
-    return sum(squares[1:], squares[0])
+    """Squared Euclidean norm of each row over all leaves, which are [b, ...]; float32 or wider."""
+    return added(
+        [
+            jnp.sum(jnp.square(wide(leaf)), axis=tuple(range(1, leaf.ndim)))
+            for leaf in jax.tree.leaves(tree)
+        ]
+    )
+
+
+def added(terms: Sequence[Array]) -> Array:
+    """The sum of at least one array, in the widest of their types."""
+    widest = max((term.dtype for term in terms), key=lambda dtype: dtype.itemsize)
+    return sum((term.astype(widest) for term in terms[1:]), terms[0].astype(widest))

@@ -1,7 +1,7 @@
 """Price of a clipped gradient sum: ours and the peers', each against its framework's plain step.
 
 Run:       python -m experiments run benchmarks/dpsgd_step --preset cpu
-Time:      smoke 1 min, cpu 15 min on two cores, paper 3 min on one H100
+Time:      smoke 1 min, cpu 20 to 40 min on two cores; paper unmeasured, for one H100
 Peers:     optax.contrib.dpsgd's aggregate, jax-privacy, Opacus with hooks and with ghost clipping
            (extra `bench`; those not installed are left out)
 Goals:     ghost against plain on two cores: mlp 1.2, cnn 1.5, lstm 1.2, transformer 1.5; peak

@@ -1,7 +1,7 @@
 """Price of many models: a loop of single runs, map in one program, vmap side by side.
 
 Run:       python -m experiments run benchmarks/shadow_models --preset cpu
-Time:      smoke 20 s, cpu 5 min on two cores, paper 2 min on one H100
+Time:      smoke 20 s, cpu 2 min on two cores; paper unmeasured, for one H100
 Goal:      on one H100, 64 of the Purchase MLPs in at most 6 times one; on two cores vmap may lose
 
 The model is the Purchase MLP (600-1024-512-256-100), trained without privacy, batch 128.

@@ -192,8 +192,7 @@ def ghost_sum(
     squares = [jnp.zeros(mask.shape, jnp.float32)]
     squares += [jax.vmap(ghost_factors.squared_norm)(f) for f in factors.values()]
     squares += [_tree.squared_norms(rows) for rows in explicit.values()]
-    square = sum(squares[1:], squares[0])
-    weights, norms = per_example.clip_weights(square, mask, clip_norm=clip_norm)
+    weights, norms = per_example.clip_weights(_tree.added(squares), mask, clip_norm=clip_norm)
     totals = [jnp.zeros(leaf.shape, _tree.wide_dtype(leaf.dtype)) for leaf in leaves]
     for group, parts in factors.items():
         total = ghost_factors.weighted_total(weights, parts, group.shape)
