@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 import warnings
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -41,7 +41,9 @@ class Report(_Common):
     no_dp: bool = False
     """Report on the plain model alone."""
     data: str = "digits"
-    """Data set: digits (scikit-learn's 1,797 handwritten digits)."""
+    """Data set (`jaxpriv data list`), or an .npz, a .csv or a folder of images by class."""
+    label: str | None = None
+    """Column of classes, for a .csv."""
     shadows: int = 16
     """Shadow models the attacks learn from; even."""
     resume: bool = False
@@ -92,11 +94,35 @@ class Calibrate(_Common):
     """By which neighbouring data sets differ."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class DataList(_Common):
+    """The data sets, and what serves each here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataPath(_Common):
+    """The folder or file that a data set is read from."""
+
+    name: tyro.conf.Positional[str]
+    """As `jaxpriv data list` has it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """Data sets by name; JAXPRIV_DATA names a folder of published raw files."""
+
+    command: (
+        Annotated[DataList, tyro.conf.subcommand("list")]
+        | Annotated[DataPath, tyro.conf.subcommand("path")]
+    )
+
+
 Command = (
     Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Attack, tyro.conf.subcommand("attack")]
     | Annotated[Epsilon, tyro.conf.subcommand("epsilon")]
     | Annotated[Calibrate, tyro.conf.subcommand("calibrate")]
+    | Annotated[Data, tyro.conf.subcommand("data")]
 )
 
 
@@ -115,8 +141,13 @@ def main(argv: list[str] | None = None) -> int:
         prog="jaxpriv",
         description="How much a model leaks about its training data.",
         args=argv,
-        config=(tyro.conf.FlagCreatePairsOff,),
+        config=(
+            tyro.conf.FlagCreatePairsOff,
+            tyro.conf.OmitSubcommandPrefixes,
+            tyro.conf.OmitArgPrefixes,
+        ),
     )
+    command = command.command if isinstance(command, Data) else command
     warnings.showwarning = lambda message, *_: _log(f"warning: {message}")
     try:
         result, lines = _RUN[type(command)](command, argv)
@@ -150,7 +181,8 @@ def _run_report(command: Report, argv: list[str]) -> tuple[dict[str, Any], list[
     )
     if command.out.exists() and not command.out.is_dir():
         raise ValueError(f"Expected a folder to write to, got the file {command.out}.")
-    dataset, folder = data.load(command.data), command.out / ".checkpoints"
+    dataset = data.load(command.data, label=command.label, log=_log)
+    folder = command.out / ".checkpoints"
     if not command.resume:
         shutil.rmtree(folder, ignore_errors=True)
     key = _secret_key(folder) if command.seed is None else jax.random.key(command.seed)
@@ -283,7 +315,32 @@ def _spent(
     return result, lines
 
 
+def _run_data_list(command: DataList, argv: list[str]) -> tuple[dict[str, Any], list[str]]:
+    del command, argv
+    from jaxpriv import data
+
+    sets = data.available()
+    lines = [f"{'name':<19}{'records':>8}{'classes':>9}  {'served here by':<17}licence"]
+    for one in sets:
+        classes = "pairs" if one.num_classes is None else str(one.num_classes)
+        here = ", ".join(one.sources) or "-"
+        lines.append(f"{one.name:<19}{one.num_examples:>8}{classes:>9}  {here:<17}{one.licence}")
+    lines.append("A set that nothing serves: `jaxpriv data path NAME` says what to add.")
+    return {"data": [asdict(one) for one in sets]}, lines
+
+
+def _run_data_path(command: DataPath, argv: list[str]) -> tuple[dict[str, Any], list[str]]:
+    del argv
+    from jaxpriv import data
+
+    found = data.path(command.name)
+    told = "made by a seeded generator, read from no file" if found is None else str(found)
+    return {"name": command.name, "path": None if found is None else str(found)}, [told]
+
+
 _RUN = {
+    DataList: _run_data_list,
+    DataPath: _run_data_path,
     Report: _run_report,
     Attack: _run_attack,
     Epsilon: _run_epsilon,

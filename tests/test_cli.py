@@ -1,6 +1,7 @@
 """The command line: numbers, JSON on standard output, one line for what the user can mend."""
 
 import json
+import warnings
 
 import jax
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from jaxpriv import accounting, cli, reports, training
+from tests.data import layouts
 
 SPENT = ["--noise-multiplier", "1.6", "--sampling-prob", "0.2", "--delta", "1e-3"]
 
@@ -215,3 +217,81 @@ def test_reports_that_cannot_be_are_one_line(capsys, words, tmp_path):
     assert err.startswith("error: Expected")
     assert err.count("\n") == 1
     assert not (tmp_path / "r").exists()
+
+
+def test_data_list_names_every_set_and_what_serves_it(capsys, monkeypatch, tmp_path):
+    layouts.lay(tmp_path / "mnist", layouts.mnist())
+    layouts.lay(tmp_path / "multi30k", {"train.en": b"a\n", "train.fr": b"un\n"})
+    monkeypatch.setenv("JAXPRIV_DATA", str(tmp_path))
+    _, found, _ = run(capsys, "data", "list", "--json")
+    by_name = {one["name"]: one for one in found["data"]}
+    assert by_name["mnist"]["sources"] == ["raw"]
+    assert by_name["digits"]["sources"] == ["package"]
+    assert by_name["multi30k"] == {**by_name["multi30k"], "num_classes": None, "sources": ["raw"]}
+    assert all(one["licence"] for one in found["data"])
+    _, text, _ = run(capsys, "data", "list")
+    assert len(text.splitlines()) == len(by_name) + 2
+
+
+def test_data_path(capsys, monkeypatch, tmp_path):
+    layouts.lay(tmp_path / "mnist", layouts.mnist())
+    monkeypatch.setenv("JAXPRIV_DATA", str(tmp_path))
+    _, found, _ = run(capsys, "data", "path", "mnist", "--json")
+    assert found == {"name": "mnist", "path": str(tmp_path / "mnist")}
+    _, text, _ = run(capsys, "data", "path", "synthetic_purchase")
+    assert "no file" in text
+    for name, told in [("cifar100", "found no source"), ("nope", "Expected data to be one of")]:
+        status, _, err = run(capsys, "data", "path", name)
+        assert status == 2
+        assert err.startswith("error: ")
+        assert told in err
+        assert err.count("\n") == 1
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Settings with which a report takes seconds."""
+    full = reports.Settings
+    monkeypatch.setattr(
+        reports,
+        "Settings",
+        lambda **given: full(**given | {"shadows": 4}, width=4, steps=2, plain_steps=2),
+    )
+
+
+def test_report_of_a_csv_by_its_label_column(capsys, tmp_path, quick):
+    rng = np.random.default_rng(0)
+    rows = [f"{rng.normal()},{rng.integers(1e6)},{rng.choice(['a', 'b'])}" for _ in range(60)]
+    lines = ["size,income,kind", *rows, rows[0]]
+    (tmp_path / "my.csv").write_text("\n".join(lines))
+    words = ["report", "--no-dp", "--data", tmp_path / "my.csv", "--out", tmp_path / "out"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        status, found, err = run(capsys, *words, "--label", "kind", "--json")
+    assert status == 0
+    assert "warning: 1 of 61 records" in err
+    data = found["data"]
+    assert (data["num_examples"], data["num_classes"], data["num_duplicates"]) == (61, 2, 1)
+    assert "1 of them" in (tmp_path / "out" / "report.html").read_text()
+    status, _, err = run(capsys, *words, "--label", "nope")
+    assert status == 2
+    assert "Expected one column 'nope'" in err
+    status, _, err = run(capsys, *words)
+    assert status == 2
+    assert "label column" in err
+
+
+def test_report_of_a_folder_of_images(capsys, tmp_path, quick):
+    rng = np.random.default_rng(0)
+    for i in range(44):
+        pixels = rng.integers(0, 256, (3, 2), np.uint8)
+        file = tmp_path / "faces" / f"person{i % 4}" / f"{i}.pgm"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"P5 2 3 255\n" + pixels.tobytes())
+    promise = ["--epsilon", "8", "--delta", "1e-4", "--relation", "add_or_remove_one"]
+    words = ["report", *promise, "--json"]
+    status, found, _ = run(capsys, *words, "--data", tmp_path / "faces", "--out", tmp_path / "out")
+    assert status == 0
+    assert found["data"]["num_classes"] == 4
+    assert found["data"]["num_groups"] is None
+    assert found["models"][1]["guarantee"]["add_or_remove_one"]["epsilon"] <= 8

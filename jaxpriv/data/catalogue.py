@@ -19,7 +19,7 @@ Log = Callable[[str], None]
 class _Set:
     """How a set is found.
 
-    num_examples, num_classes: as published.
+    num_examples, num_classes: as published; no classes: pairs of sentences.
     licence: what its publisher says.
     layout: the raw files, in words; empty if there are none.
     files: patterns, one of which is there if the raw files are.
@@ -30,7 +30,7 @@ class _Set:
     """
 
     num_examples: int
-    num_classes: int
+    num_classes: int | None
     licence: str
     layout: str = ""
     files: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class Listing:
 
     name: to load it by.
     num_examples: records, after the preprocessing.
-    num_classes: number of labels.
+    num_classes: number of labels; None for pairs of sentences, which `load_pairs` reads.
     sources: which serve it here, the one that `load` takes first: "raw", "tfds", "package" or
       "generated".
     layout: the raw files that would be read, in words; empty if there are none.
@@ -55,7 +55,7 @@ class Listing:
 
     name: str
     num_examples: int
-    num_classes: int
+    num_classes: int | None
     sources: tuple[str, ...]
     layout: str
     licence: str
@@ -98,6 +98,8 @@ def load(
     if name not in _SETS and (os.sep in name or Path(name).suffix or Path(name).is_dir()):
         return own.load_own(name, label=label)
     _check.one_of(_SETS, data=name)
+    if _SETS[name].num_classes is None:
+        raise ValueError(f"Expected records with classes, got {name}: load_pairs reads its pairs.")
     if label is not None:
         raise ValueError(f"Expected no label column for {name}, got {label!r}.")
     for source in _sources(name, data_dir):
@@ -157,12 +159,12 @@ def _unserved(name: str) -> ValueError:
 
 def _sources(name: str, data_dir: str | os.PathLike[str] | None) -> Iterator[_Source]:
     """What serves a set here, in the order in which it is tried."""
-    entry, read, offline_load = _SETS[name], _SETS[name].read, _SETS[name].offline
+    entry, offline_load = _SETS[name], _SETS[name].offline
     root = data_dir or os.environ.get("JAXPRIV_DATA")
-    if root and read is not None:
+    if root and entry.files:
         folder = Path(root).expanduser() / name
         if any(next(folder.glob(pattern), None) for pattern in entry.files):
-            yield _Source("raw", folder, lambda log: read(folder))
+            yield _Source("raw", folder, lambda log: _from_raw(name, folder))
     if entry.in_tfds:
         prepared = tfds.find_prepared(name, data_dir=data_dir)
         if prepared is not None:
@@ -174,7 +176,15 @@ def _sources(name: str, data_dir: str | os.PathLike[str] | None) -> Iterator[_So
             yield _Source("package", found, offline_load)
 
 
+def _from_raw(name: str, folder: Path) -> Dataset:
+    read = _SETS[name].read
+    assert read is not None
+    return read(folder)
+
+
 def _from_tfds(name: str, data_dir: str | os.PathLike[str] | None) -> Dataset:
+    num_classes = _SETS[name].num_classes
+    assert num_classes is not None
     parts = [tfds.load(name, split=split, data_dir=data_dir) for split in ("train", "test")]
     x = np.concatenate([part.x for part in parts])
     if x.dtype != np.uint8 or x.ndim != 4:
@@ -183,7 +193,7 @@ def _from_tfds(name: str, data_dir: str | os.PathLike[str] | None) -> Dataset:
         x=images.scaled(x),
         y=np.concatenate([part.y for part in parts]),
         name=name,
-        num_classes=_SETS[name].num_classes,
+        num_classes=num_classes,
         source=f"TFDS {parts[0].name}, {parts[0].source}",
         is_test=np.repeat([False, True], [len(part.y) for part in parts]),
     )
@@ -198,6 +208,16 @@ def _idx(name: str, licence: str) -> _Set:
         files=("*-ubyte", "*-ubyte.gz"),
         read=lambda folder: images.read_idx(folder, name=name),
         in_tfds=True,
+    )
+
+
+def _pairs(num_examples: int, licence: str) -> _Set:
+    return _Set(
+        num_examples=num_examples,
+        num_classes=None,
+        licence=licence,
+        layout="train.{en,fr}[.gz] and other splits",
+        files=("train.en", "train.en.gz"),
     )
 
 
@@ -286,6 +306,8 @@ _SETS = {
         files=("*/*/*.jpg", "*/*/*.pgm"),
         read=lambda folder: images.read_folder(folder, name="faces94", depth=2, shrink_to=(70, 60)),
     ),
+    "multi30k": _pairs(31_014, "research use; cite Elliott et al. 2016"),
+    "libreoffice": _pairs(32_949, "MPL 2.0 (LibreOffice help, English and French)"),
     "synthetic_purchase": _Set(
         num_examples=20_000,
         num_classes=100,

@@ -3,7 +3,6 @@
 In shapes `n` counts rows (records, canaries or runs), `m` shadow models, `c` classes.
 """
 
-import math
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -55,18 +54,19 @@ def load_scores(path: str | os.PathLike[str]) -> Scores:
         raise ValueError("Expected shadow_scores and shadow_is_member together, found one.")
     n = held["scores"].size
     shadows = held.get("shadow_scores")
+    m = 0 if shadows is None or shadows.ndim == 0 else len(shadows)
     return Scores(
         _numbers("scores", held["scores"], (n,)),
         _truths("is_member", held["is_member"], (n,)),
-        None if shadows is None else _numbers("shadow_scores", shadows, (len(shadows), n)),
-        None
-        if shadows is None
-        else _truths("shadow_is_member", held["shadow_is_member"], (len(shadows), n)),
+        None if shadows is None else _numbers("shadow_scores", shadows, (m, n)),
+        None if shadows is None else _truths("shadow_is_member", held["shadow_is_member"], (m, n)),
     )
 
 
 def _numbers(name: str, array: np.ndarray, shape: tuple[int, ...]) -> Float[np.ndarray, "..."]:
-    if array.dtype.kind not in "fiu" or array.size != math.prod(shape):
+    # A column [n, 1] is what many frameworks write for [n].
+    fits = array.shape in (shape, (*shape, 1))
+    if array.dtype.kind not in "fiu" or not fits:
         raise ValueError(
             f"Expected {name} as numbers of shape {shape}, got {array.dtype} of {array.shape}."
         )

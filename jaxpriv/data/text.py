@@ -9,6 +9,7 @@ import itertools
 import os
 import re
 import sys
+import warnings
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from typing import IO
 
 import numpy as np
 from jaxtyping import Int
+
+from jaxpriv.data import _files
 
 # Of one file; two languages and the people's names together stay below a GiB.
 _LARGEST_BYTES = 300 * 2**20
@@ -65,7 +68,7 @@ def load_pairs(
     Lines end at newlines only. A plain file goes before a compressed one. A file
     `{split}.usr[.gz]` beside them (SATED's speakers, one a line) becomes `group`. Files above
     300 MiB in memory, lines above 1 MiB and archives that inflate more than 200-fold are
-    refused while they are read.
+    refused while they are read. Warns of pairs that occur twice.
 
     Args:
       folder_or_name: a folder with the files; or a name, looked up in `data_dir`, else in the
@@ -93,6 +96,13 @@ def load_pairs(
     _not_blank(paths, source, target)
     people = _found(folder, f"{split}.usr")
     group = None if people is None else _numbered(people, paths[0], source)
+    copies = len(source) - len(set(zip(source, target, strict=True)))
+    if copies:
+        warnings.warn(
+            f"{copies} of {len(source)} pairs in {folder} equal another one: a duplicate between "
+            "members and non-members spoils an audit.",
+            stacklevel=2,
+        )
     return Pairs(
         source=source,
         target=target,
@@ -170,7 +180,9 @@ def _sentences(path: Path) -> tuple[str, ...]:
         ) from None
     except (OSError, EOFError, zlib.error) as e:
         kind = "gzip" if path.suffix == ".gz" else "readable"
-        raise ValueError(f"Expected a whole {kind} file as {path.name}: {_one_line(e)}.") from None
+        raise ValueError(
+            f"Expected a whole {kind} file as {path.name}: {_files.one_line(e)}."
+        ) from None
     return tuple(sentences)
 
 
@@ -209,7 +221,3 @@ def _numbered(people: Path, path: Path, source: tuple[str, ...]) -> Int[np.ndarr
     _aligned([path, people], source, names)
     order = {name: i for i, name in enumerate(dict.fromkeys(names))}
     return np.array([order[name] for name in names], np.int32)
-
-
-def _one_line(error: BaseException) -> str:
-    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__

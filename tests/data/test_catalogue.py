@@ -131,3 +131,11 @@ def test_the_listing_is_true_of_what_is_here():
             held = data.load(listing.name)
             assert (len(held), held.num_classes) == (listing.num_examples, listing.num_classes)
     assert set(catalogue._SETS) == {listing.name for listing in data.available()}
+
+
+def test_parallel_corpora_are_listed_and_left_to_load_pairs(tmp_path):
+    with pytest.raises(ValueError, match="load_pairs"):
+        data.load("multi30k")
+    layouts.lay(tmp_path / "multi30k", {"train.en": b"a\n", "train.fr": b"un\n"})
+    assert data.path("multi30k", data_dir=tmp_path) == tmp_path / "multi30k"
+    assert len(data.load_pairs("multi30k", data_dir=tmp_path)) == 1

@@ -124,3 +124,22 @@ def test_digits_are_the_published_ones():
     assert len(digits) == 1797
     with pytest.raises(ValueError, match="Expected data to be one of digits"):
         data.load("nothing")
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (6, 1, 1), ()])
+def test_refuses_scores_that_are_not_a_column(tmp_path, shape):
+    n = int(np.prod(shape))
+    path = tmp_path / "scores.npz"
+    np.savez(path, scores=np.zeros(shape), is_member=np.arange(n) % 2)
+    with pytest.raises(ValueError, match=r"^Expected scores as numbers of shape"):
+        data.load_scores(path)
+
+
+def test_takes_columns_and_refuses_a_single_number_as_shadows(tmp_path):
+    held = {"scores": np.arange(4.0)[:, None], "is_member": np.array([[0], [1], [1], [0]])}
+    path = tmp_path / "scores.npz"
+    np.savez(path, **held)
+    assert data.load_scores(path).scores.shape == (4,)
+    np.savez(path, **held, shadow_scores=np.float64(1), shadow_is_member=np.ones((1, 4)))
+    with pytest.raises(ValueError, match=r"^Expected shadow_scores as numbers of shape"):
+        data.load_scores(path)

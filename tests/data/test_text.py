@@ -324,3 +324,10 @@ def test_mutated_files_are_a_corpus_or_one_line(tmp_path, count):
 
     check()
     assert most_memory() - before < 2**30
+
+
+def test_warns_of_pairs_that_occur_twice(tmp_path):
+    write(tmp_path, "train.fr", ["un", "un", "un"])
+    write(tmp_path, "train.en", ["a", "one", "a"])
+    with pytest.warns(UserWarning, match="1 of 3 pairs"):
+        text.load_pairs(tmp_path)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from jaxpriv import accounting, data, reports, sampling
-from jaxpriv.reports import card, plots, tables
+from jaxpriv.reports import card, plots, run, tables
 
 DATE = "2026-11-27"
 KEY = jax.random.key(3)
@@ -74,6 +74,34 @@ def test_equal_seeds_give_equal_reports(report):
     again = reports.run_report(KEY, dataset, reports.Settings(**report["settings"]))
     ours = {k: v for k, v in report.items() if k not in ("seconds", "command", "seed")}
     assert {k: v for k, v in again.items() if k != "seconds"} == ours
+
+
+def test_groups_are_split_whole_and_said(report):
+    digits = data.load("digits").subset(np.arange(120))
+    grouped = dataclasses.replace(digits, group=np.arange(120) // 3)
+    settings = reports.Settings(
+        epsilons=(), delta=None, relation=None, shadows=4, width=2, plain_steps=2
+    )
+    made = reports.run_report(KEY, grouped, settings)
+    assert made["data"]["num_groups"] == 40
+    assert made["data"]["num_members"] == 60
+    assert run.GROUP_LIMIT in made["limits"]
+    assert run.GROUP_LIMIT not in report["limits"]
+    members = run._split(KEY, grouped).members
+    assert (members.reshape(-1, 3) // 3 == members.reshape(-1, 3)[:, :1] // 3).all()
+    page = reports.render_html({**made, "command": "", "seed": None}, date=DATE)
+    assert "split by 40 groups" in page
+
+
+def test_inputs_are_a_fixed_function_of_the_record():
+    x = np.array([[0.5, -1.0, 1.0, -np.e, 1e6]], np.float32)
+    one = data.Dataset(
+        x=np.repeat(x, 2, 0), y=np.array([0, 1]), name="one", num_classes=2, source="here"
+    )
+    expected = [0.5, -1, 1, -2, 1 + np.log(1e6)]
+    np.testing.assert_allclose(run._inputs(one)[0], expected, rtol=1e-6)
+    images = dataclasses.replace(one, x=np.full((2, 3, 2, 1), 0.25, np.float32))
+    assert run._inputs(images).shape == (2, 6)
 
 
 def test_the_page_stands_alone_and_shows_the_numbers(report):

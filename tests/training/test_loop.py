@@ -185,6 +185,22 @@ def test_halves_are_uniform(keys):
     assert np.abs(share - 4 / 7).max() < 4.5 * np.sqrt(4 / 7 * 3 / 7 / 400)
 
 
+def test_halves_of_groups_split_no_group_and_are_half_each(keys):
+    group = np.repeat(np.arange(40) * 3, np.random.default_rng(0).integers(1, 8, 40))
+    is_member = training.shadows.halves(keys(1)[0], len(group), num_models=20, group=group)
+    for g in np.unique(group):
+        held = is_member[:, group == g]
+        assert (held == held[:, :1]).all()
+    assert (is_member.sum(0) == 10).all()
+    assert abs(is_member.sum(1) - len(group) / 2).max() < 3
+    assert len(np.unique(is_member, axis=0)) == 20
+
+
+def test_halves_refuse_one_group(keys):
+    with pytest.raises(ValueError, match="at least two groups"):
+        training.shadows.halves(keys(1)[0], 3, num_models=2, group=np.zeros(3, int))
+
+
 def test_halves_refuse_an_odd_number_of_models(keys):
     with pytest.raises(ValueError, match="even num_models"):
         training.shadows.halves(keys(1)[0], 10, num_models=3)
