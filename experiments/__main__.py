@@ -42,6 +42,8 @@ def main(argv: list[str] | None = None) -> int:
     record |= module.run(given.preset)
     path = given.out / f"{given.name.replace('/', '-')}-{given.preset}.json"
     common.write(path, record)
+    for figure, svg in getattr(module, "plots", lambda record: {})(record).items():
+        path.with_name(f"{path.stem}-{figure}.svg").write_text(svg, "utf8")
     print(module.table(record))
     print(f"written: {path}", file=sys.stderr)
     return 0

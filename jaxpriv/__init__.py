@@ -10,8 +10,10 @@ __version__ = "0.1.0"
 __all__ = [
     "accounting",
     "attacks",
+    "audit",
     "data",
     "grads",
+    "identifiability",
     "metrics",
     "models",
     "reports",

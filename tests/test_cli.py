@@ -105,7 +105,40 @@ def test_attack_adds_lira_where_shadow_scores_are(capsys, tmp_path):
     )
     _, found, _ = run(capsys, "attack", path, "--json")
     assert found["auc"] < 0.7
-    assert found["lira"]["auc"] > 0.85
+    assert found["attacks"]["lira"]["auc"] > 0.85
+    assert 0.7 < found["attacks"]["lira_offline"]["auc"] < found["attacks"]["lira"]["auc"]
+    assert found["gap_baseline"] is None
+    assert found["slices"] == {}
+
+
+def test_attack_scores_logits_and_slices_by_class_and_group(capsys, tmp_path):
+    rng = np.random.default_rng(2)
+    is_member, labels = rng.random(600) < 0.5, rng.integers(0, 3, 600)
+    logits = rng.normal(size=(600, 3)) + 2 * np.eye(3)[labels] * (1 + is_member[:, None])
+    held = {"is_member": is_member, "logits": logits.astype(np.float16), "labels": labels}
+    path = tmp_path / "logits.npz"
+    group = np.where(np.arange(600) < 5, "few", "many")
+    np.savez(path, scores=logits[np.arange(600), labels], group=group, **held)
+    _, found, _ = run(capsys, "attack", path, "--json")
+    correct = logits.argmax(1) == labels
+    gap = (1 + correct[is_member].mean() - correct[~is_member].mean()) / 2
+    assert found["gap_baseline"] == pytest.approx(gap, abs=0.01)
+    losses = found["attacks"]["negative_loss"]["auc"]
+    assert losses > 0.6
+    log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    expected = roc_auc_score(is_member, log_p[np.arange(600), labels])
+    assert losses == pytest.approx(expected, abs=2e-3)
+    assert [part["value"] for part in found["slices"]["class"]] == [0, 1, 2]
+    few, many = found["slices"]["group"]
+    assert few["auc"] is None
+    assert few["reason"]
+    assert many["auc"] is not None
+    _, text, _ = run(capsys, "attack", path)
+    assert "by loss decile:" in text
+    np.savez(path, scores=logits[:, 0], **{**held, "labels": labels + 1})
+    status, _, err = run(capsys, "attack", path)
+    assert status == 2
+    assert "Expected labels below 3" in err
 
 
 def test_report_on_the_plain_model(capsys, tmp_path):
@@ -114,7 +147,7 @@ def test_report_on_the_plain_model(capsys, tmp_path):
     assert status == 0
     assert [model["name"] for model in found["models"]] == ["plain"]
     assert found["models"][0]["accuracy"]["test"] > 0.95
-    assert found["data"]["num_nonmembers"] == 898
+    assert found["data"]["num_population"] == 180
     assert "training" in err
     page = (tmp_path / "r" / "report.html").read_text("utf8")
     assert "jaxpriv report --no-dp --shadows 4" in page
@@ -255,7 +288,9 @@ def quick(monkeypatch):
     monkeypatch.setattr(
         reports,
         "Settings",
-        lambda **given: full(**given | {"shadows": 4}, width=4, steps=2, plain_steps=2),
+        lambda **given: full(
+            **given | {"shadows": 4}, width=4, steps=2, plain_steps=2, attack_steps=2
+        ),
     )
 
 
@@ -295,3 +330,108 @@ def test_report_of_a_folder_of_images(capsys, tmp_path, quick):
     assert found["data"]["num_classes"] == 4
     assert found["data"]["num_groups"] is None
     assert found["models"][1]["guarantee"]["add_or_remove_one"]["epsilon"] <= 8
+
+
+GAUSSIAN = ["--sampling-prob", "1", "--steps", "30", "--relation"]
+
+
+def test_identify_from_epsilon_and_delta(capsys):
+    _, found, _ = run(capsys, "identify", "--epsilon", "2.1972", "--delta", "0.01", "--json")
+    assert found["rho_beta"] == pytest.approx(0.9, abs=1e-5)
+    assert found["rho_alpha_classical"] == pytest.approx(0.276312, abs=5e-6)
+    assert found["rho_alpha_exact"] is found["rho_alpha_rdp"] is None
+    assert found["violation_probability"] is None
+    _, text, _ = run(capsys, "identify", "--epsilon", "2.1972", "--delta", "0.01")
+    assert "at most 9 to 1" in text
+    _, found, _ = run(
+        capsys, "identify", "--epsilon", "1", "--delta", "0.01", "--prior", "0.2", "--json"
+    )
+    assert found["rho_beta"] == pytest.approx(0.2 * np.e / (0.2 * np.e + 0.8))
+
+
+def test_identify_from_a_training(capsys):
+    words = ["identify", "--noise-multiplier", "5.699547", *GAUSSIAN]
+    _, found, _ = run(capsys, *words, "add_or_remove_one", "--delta", "0.01", "--json")
+    assert found["epsilon"] == pytest.approx(2.1972, abs=1e-4)
+    assert found["rho_alpha_exact"] == pytest.approx(0.369126, abs=1e-6)
+    assert found["rho_alpha_rdp"] == pytest.approx(0.369126, abs=1e-6)
+    assert found["rho_alpha_classical"] is None
+    assert found["violation_probability"] == pytest.approx(0.035466, abs=1e-5)
+    _, doubled, _ = run(capsys, *words, "replace_one", "--json")
+    assert doubled["rho_alpha_exact"] > 0.6
+    assert doubled["rho_beta"] is doubled["violation_probability"] is None
+    poisson = ["--noise-multiplier", "1", "--sampling-prob", "0.1", "--steps", "5"]
+    _, found, _ = run(
+        capsys, "identify", *poisson, "--relation", "replace_one", "--delta", "1e-5", "--json"
+    )
+    assert found["rho_alpha_rdp"] is None
+    assert 0 < found["violation_probability"] < 1e-3
+    assert found["bayes_accuracy"] == pytest.approx((1 + found["rho_alpha_exact"]) / 2, rel=1e-3)
+
+
+def test_calibrate_by_belief_and_by_advantage(capsys):
+    belief = ["calibrate", "--max-belief", "0.9", *GAUSSIAN, "add_or_remove_one"]
+    _, found, _ = run(capsys, *belief, "--violation-probability", "0.01", "--json")
+    assert found["noise_multiplier"] == pytest.approx(6.802652, abs=1e-6)
+    assert found["violation_probability"] <= 0.01
+    _, found, _ = run(capsys, *belief, "--violation-probability", "0.001", "--json")
+    assert found["noise_multiplier"] == pytest.approx(8.505904, abs=1e-6)
+    advantage = ["calibrate", "--max-advantage", "0.312743", *GAUSSIAN, "replace_one"]
+    _, found, _ = run(capsys, *advantage, "--json")
+    assert found["noise_multiplier"] == pytest.approx(2 * 6.802652, rel=1e-5)
+    assert found["max_advantage"] <= 0.312743
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["calibrate", "--epsilon", "1", *GAUSSIAN, "replace_one"],
+        ["calibrate", "--max-belief", "0.9", *GAUSSIAN, "replace_one"],
+        ["calibrate", "--max-advantage", "0.2", "--epsilon", "1", *GAUSSIAN, "replace_one"],
+        ["calibrate", *GAUSSIAN, "replace_one"],
+        ["calibrate", "--max-advantage", "1.5", *GAUSSIAN, "replace_one"],
+        ["identify"],
+        ["identify", "--epsilon", "1"],
+        ["identify", "--epsilon", "-1", "--delta", "0.1"],
+        ["identify", "--epsilon", "1", "--delta", "0.1", "--noise-multiplier", "1"],
+        ["identify", "--noise-multiplier", "1", *GAUSSIAN, "replace_one", "--prior", "1"],
+        ["identify", "--noise-multiplier", "1", "--sampling-prob", "1"],
+    ],
+)
+def test_half_a_promise_is_refused_in_one_line(capsys, words):
+    status, out, err = run(capsys, *words)
+    assert (status, out) == (2, "")
+    assert err.startswith("error: Expected")
+    assert err.count("\n") == 1
+
+
+def test_audit(capsys, tmp_path):
+    rng = np.random.default_rng(4)
+    is_member = rng.random(1000) < 0.5
+    path = tmp_path / "scores.npz"
+    np.savez(path, scores=rng.normal(2.0 * is_member), is_member=is_member)
+    words = ["audit", path, "--delta", "1e-5", "--relation", "add_or_remove_one", "--design"]
+    _, found, _ = run(capsys, *words, "one_run", "--claimed-epsilon", "0.5", "--json")
+    bounds = found["lower_bounds"]
+    assert bounds["one_run"] > 2
+    assert bounds["clopper_pearson"] is bounds["gdp"] is None
+    assert set(found["not_applicable"]) == {"clopper_pearson", "gdp"}
+    assert found["violation"] is True
+    assert found["violated_by"] == ["one_run", "one_run_fdp"]
+    _, found, _ = run(capsys, *words, "independent_runs", "--claimed-epsilon", "50", "--json")
+    assert found["violation"] is False
+    assert found["lower_bounds"]["gdp"] > found["lower_bounds"]["clopper_pearson"] > 1
+    _, found, _ = run(capsys, *words, "independent_runs", "--json")
+    assert found["violation"] is None
+    _, text, _ = run(capsys, *words, "one_run", "--claimed-epsilon", "0.5")
+    assert "if the trade-off is Gaussian" in text
+    assert "claimed epsilon 0.5: exceeded by one_run, one_run_fdp" in text
+
+
+def test_audit_refuses_one_class_in_one_line(capsys, tmp_path):
+    path = tmp_path / "scores.npz"
+    np.savez(path, scores=np.arange(9.0), is_member=np.ones(9))
+    words = ["--delta", "0", "--relation", "replace_one", "--design", "one_run"]
+    status, _, err = run(capsys, "audit", path, *words)
+    assert status == 2
+    assert err == "error: Expected members and non-members, got 9 and 0.\n"

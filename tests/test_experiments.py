@@ -27,7 +27,7 @@ def test_the_record_names_command_and_time(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_smoke(name, tmp_path, capsys):
     assert command.main(["run", name, "--preset", "smoke", "--out", str(tmp_path)]) == 0
-    (path,) = tmp_path.iterdir()
+    (path,) = tmp_path.glob("*.json")
     record = json.loads(path.read_text("utf8"))
     assert record["experiment"] == name
     assert record["versions"]["jax"]

@@ -76,7 +76,7 @@ def trained_threshold(scores, shadow_scores, shadow_is_member):
     return threshold.apply(threshold.fit(shadow_scores, shadow_is_member), scores)
 
 
-@pytest.mark.parametrize("attack", [lira.online, trained_threshold])
+@pytest.mark.parametrize("attack", [lira.online, lira.offline, trained_threshold])
 def test_attacks_score_members_higher_whatever_the_order(attack):
     rng = np.random.default_rng(0)
     is_member, shadow_is_member = rng.random(300) < 0.5, rng.random((16, 300)) < 0.5

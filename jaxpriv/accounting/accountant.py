@@ -16,15 +16,12 @@ from jaxtyping import Float64, Int
 
 from jaxpriv import _check
 from jaxpriv._types import RELATIONS, Relation
-from jaxpriv.accounting import _losses, _profiles
+from jaxpriv.accounting import _losses, _profiles, _search
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 METHODS = ("pld", "rdp", "rdp_classic")
-_TOLERANCE = 1e-3
-"""How far below its target, relatively, the epsilon of a calibrated noise may lie."""
-_LEAST_NOISE, _MOST_NOISE = 1e-3, 1e7
 
 
 @runtime_checkable
@@ -80,11 +77,28 @@ def delta(event: "DpEvent", *, epsilon: float, relation: Relation) -> float:
     Raises:
       ValueError: if an argument is out of range, the event is unknown, or it needs over 4 GiB.
     """
+    return delta_curve(event, epsilon=epsilon, relation=relation)(epsilon)
+
+
+def delta_curve(
+    event: "DpEvent", *, epsilon: float, relation: Relation
+) -> Callable[[float], float]:
+    """Gives delta as a function of epsilon, by one PLD.
+
+    Args:
+      event: as for `epsilon`.
+      epsilon: where the PLD is made to be accurate, nats; >= 0. Elsewhere it is an upper bound.
+      relation: `add_or_remove_one` or `replace_one`.
+
+    Returns:
+      A function from epsilon >= 0 to delta in [0, 1].
+
+    Raises:
+      ValueError: as `delta`.
+    """
     _check.non_negative(epsilon=epsilon)
     _check.one_of(RELATIONS, relation=relation)
-    return _profiles.profile(_profiles.count_steps(event), relation, epsilon=epsilon)(1).delta(
-        epsilon
-    )
+    return _profiles.profile(_profiles.count_steps(event), relation, epsilon=epsilon)(1).delta
 
 
 def advantage_bound(event: "DpEvent", *, relation: Relation) -> float:
@@ -301,7 +315,7 @@ def _calibrate(
     _check_target(delta=delta, relation=relation)
     _warn_large(delta, _profiles.count_steps(make_event(1.0)), n, stacklevel=5)
     # A little below the budget, so that a miss on either side still is within it.
-    aim = math.log(epsilon) + math.log1p(-_TOLERANCE / 2)
+    aim = math.log(epsilon) + math.log1p(-_search.TOLERANCE / 2)
 
     def excess(log_z: float) -> float:
         profile = _profiles.profile(
@@ -311,40 +325,4 @@ def _calibrate(
         # Clipped, because one far point would bend the interpolation.
         return min(max(math.log(spent) - aim, -3.0), 3.0) if spent > 0 else -3.0
 
-    return math.exp(_root(excess, epsilon))
-
-
-def _root(excess: Callable[[float], float], epsilon: float) -> float:
-    """Finds where a decreasing function of log z is about 0, and not above _TOLERANCE / 4."""
-    least, most = math.log(_LEAST_NOISE), math.log(_MOST_NOISE)
-    near = far = 0.0
-    at_near = at_far = excess(0.0)
-    # Downwards in small steps: epsilon explodes there, and with it the work.
-    stride = math.log(4) if at_near > 0 else -math.log(2)
-    while at_near * at_far > 0:
-        if not least < far < most:
-            raise ValueError(
-                f"Expected an epsilon that a noise multiplier in {_LEAST_NOISE} to {_MOST_NOISE:g} "
-                f"spends, got epsilon={epsilon}."
-            )
-        near, at_near = far, at_far
-        far = min(max(near + stride, least), most)
-        at_far = excess(far)
-        stride = 1.5 * stride if stride > 0 else stride
-    return _illinois(excess, near, at_near, far, at_far)
-
-
-def _illinois(
-    excess: Callable[[float], float], near: float, at_near: float, far: float, at_far: float
-) -> float:
-    """Regula falsi between two points of opposite sign, that halves the value at a stuck end."""
-    while abs(at_far) > _TOLERANCE / 4 and abs(far - near) > 1e-12:
-        middle = (near * at_far - far * at_near) / (at_far - at_near)
-        value = excess(middle)
-        if value * at_far < 0:
-            near, at_near = far, at_far
-        else:
-            at_near /= 2
-        far, at_far = middle, value
-    # At a jump there is no such point: then the side with more noise.
-    return far if abs(at_far) <= _TOLERANCE / 4 else max(near, far)
+    return math.exp(_search.root(excess, epsilon))

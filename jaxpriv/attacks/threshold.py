@@ -1,6 +1,6 @@
-"""One threshold on a score for all records, chosen on shadow models.
+"""One threshold on a score for all records, or one a class, chosen on shadow models.
 
-In the shapes below `m` counts shadow models and `n` records.
+In the shapes below `m` counts shadow models, `n` records and `c` classes.
 """
 
 from typing import NamedTuple
@@ -8,7 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Array, Bool, Float, Integer, Shaped
 
+from jaxpriv import _check
+from jaxpriv.attacks import _shadows
 from jaxpriv.metrics import roc
+from jaxpriv.metrics import scores as membership_scores
 
 _LARGEST = float(np.finfo(np.float64).max)
 
@@ -22,6 +25,19 @@ class Fitted(NamedTuple):
 
     threshold: float
     balanced_accuracy: float
+
+
+class FittedPerClass(NamedTuple):
+    """A threshold for each class.
+
+    thresholds: the class's own, or the one for all records.
+    has_own: False where the class was too small and takes the one for all.
+    whole: the threshold for all records.
+    """
+
+    thresholds: Float[np.ndarray, " c"]
+    has_own: Bool[np.ndarray, " c"]
+    whole: Fitted
 
 
 def fit(
@@ -77,8 +93,78 @@ def apply(fitted: Fitted, scores: Shaped[Array | np.ndarray, " n"]) -> Float[np.
     Raises:
       ValueError: for NaN.
     """
-    values = np.asarray(scores).astype(np.float64)
-    if np.isnan(values).any():
-        raise ValueError(f"Expected scores without NaN, got {np.isnan(values).sum()} NaN.")
+    return _above(scores, fitted.threshold)
+
+
+def fit_per_class(
+    shadow_scores: Shaped[Array | np.ndarray, "m n"],
+    shadow_is_member: Bool[Array | np.ndarray, "m n"] | Integer[Array | np.ndarray, "m n"],
+    labels: Shaped[Array | np.ndarray, "n ..."],
+    *,
+    num_classes: int,
+    least: int = 50,
+) -> FittedPerClass:
+    """Chooses a threshold for each class, and one for all where a class has too few scores.
+
+    Args:
+      shadow_scores: scores of each record under each shadow model.
+      shadow_is_member: which records each shadow model was trained on.
+      labels: true classes, in any form that `metrics.scores.labels_of` takes.
+      num_classes: c.
+      least: a class with fewer members or fewer non-members, over all shadows pooled, takes the
+        threshold for all: with few scores the best threshold is noise.
+
+    Returns:
+      The thresholds, and which of them are the classes' own.
+
+    Raises:
+      ValueError: for what `fit` and `labels_of` refuse, unequal lengths, or least < 1.
+
+    References:
+      Song and Mittal, Systematic Evaluation of Privacy Risks of Machine Learning Models, 2021,
+      section 3.2.2.
+    """
+    _check.positive_int(least=least)
+    scores, inside = np.asarray(shadow_scores), np.asarray(shadow_is_member)
+    classes = membership_scores.labels_of(labels, num_classes=num_classes)
+    whole = fit(scores, inside)
+    _check.same_length(records=scores.T, labels=classes)
+    thresholds, has_own = np.full(num_classes, whole.threshold), np.zeros(num_classes, bool)
+    for label in range(num_classes):
+        mine = classes == label
+        members = int(inside[:, mine].sum())
+        if min(members, inside[:, mine].size - members) >= least:
+            thresholds[label] = fit(scores[:, mine], inside[:, mine]).threshold
+            has_own[label] = True
+    return FittedPerClass(thresholds, has_own, whole)
+
+
+def apply_per_class(
+    fitted: FittedPerClass,
+    scores: Shaped[Array | np.ndarray, " n"],
+    labels: Shaped[Array | np.ndarray, "n ..."],
+) -> Float[np.ndarray, " n"]:
+    """Scores records by how far they lie above the threshold of their class.
+
+    Args:
+      fitted: what `fit_per_class` returned.
+      scores: the target's scores, of the kind that `fit_per_class` saw.
+      labels: true classes, in any form that `metrics.scores.labels_of` takes.
+
+    Returns:
+      score - threshold of the class; > 0 says member. Infinite scores stay infinite.
+
+    Raises:
+      ValueError: for NaN, unequal lengths, or labels that `labels_of` refuses.
+    """
+    classes = membership_scores.labels_of(labels, num_classes=len(fitted.thresholds))
+    _check.same_length(scores=scores, labels=classes)
+    return _above(scores, fitted.thresholds[classes])
+
+
+def _above(
+    scores: Shaped[Array | np.ndarray, " n"], threshold: Float[np.ndarray, " n"] | float
+) -> Float[np.ndarray, " n"]:
+    values = _shadows.without_nan("scores", scores).astype(np.float64)
     with np.errstate(over="ignore"):
-        return values - fitted.threshold
+        return values - threshold

@@ -45,6 +45,31 @@ class OperatingPoint(NamedTuple):
     coarse: bool
 
 
+class Rates(NamedTuple):
+    """The rates of the attack that says member where score > threshold.
+
+    tpr, fpr: shares of members and of non-members above the threshold.
+    tpr_interval, fpr_interval: Clopper-Pearson, each by itself.
+    """
+
+    tpr: float
+    fpr: float
+    tpr_interval: tuple[float, float]
+    fpr_interval: tuple[float, float]
+
+
+class Accuracy(NamedTuple):
+    """How well membership probabilities decide, on equally many members and non-members.
+
+    expected: mean of h over members and of 1 - h over non-members, pooled: of a random guess
+      that says member with probability h.
+    at_half: of the guess that says member where h > 0.5.
+    """
+
+    expected: float
+    at_half: float
+
+
 class Membership(NamedTuple):
     """What an attack's scores reveal; `_asdict()` is ready for JSON.
 
@@ -137,6 +162,107 @@ def at_fpr(
         resolvable=allowed >= 1,
         coarse=allowed < 10,
     )
+
+
+def at_threshold(
+    scores: Shaped[Array | np.ndarray, "..."],
+    is_member: Shaped[Array | np.ndarray, "..."],
+    *,
+    threshold: float,
+    confidence: float,
+) -> Rates:
+    """Measures a threshold that was chosen elsewhere: on shadow models or on held-out records.
+
+    Counts above a fixed threshold are binomial, so both intervals are exact; for a threshold
+    chosen on these same scores they are too narrow.
+
+    Args:
+      scores: [n] or [n, 1]; -inf ranks lowest, +inf highest.
+      is_member: [n] or [n, 1], bool or 0 and 1.
+      threshold: scores above it say member; may be infinite.
+      confidence: coverage of each interval, in (0, 1).
+
+    Returns:
+      The rates and their intervals.
+
+    Raises:
+      ValueError: if threshold is NaN, confidence is not in (0, 1), or for NaN, one class only,
+        unequal lengths or no scores.
+    """
+    if np.isnan(threshold):
+        raise ValueError("Expected a number for threshold, got NaN.")
+    members, others = intervals.members_and_others(scores, is_member)
+    hits, alarms = int((members > threshold).sum()), int((others > threshold).sum())
+    low_tpr, high_tpr = intervals.clopper_pearson(hits, members.size, confidence=confidence)
+    low_fpr, high_fpr = intervals.clopper_pearson(alarms, others.size, confidence=confidence)
+    return Rates(
+        tpr=hits / members.size,
+        fpr=alarms / others.size,
+        tpr_interval=(float(low_tpr), float(high_tpr)),
+        fpr_interval=(float(low_fpr), float(high_fpr)),
+    )
+
+
+def attack_accuracy(
+    member_prob: Shaped[Array | np.ndarray, "..."], is_member: Shaped[Array | np.ndarray, "..."]
+) -> Accuracy:
+    """Measures an attack that gives each record a probability h of being a member.
+
+    Sets of unequal size are refused: there the accuracy of calling everyone a member is not 1/2.
+    Drop records of the larger set at random beforehand.
+
+    Args:
+      member_prob: [n] or [n, 1]; h, in [0, 1].
+      is_member: [n] or [n, 1], bool or 0 and 1; half of them members.
+
+    Returns:
+      The expected accuracy and that at 0.5.
+
+    Raises:
+      ValueError: for h outside [0, 1], unequal sizes, NaN or unequal lengths.
+
+    References:
+      Nasr, Shokri and Houmansadr, Machine Learning with Membership Privacy using Adversarial
+      Regularization, 2018, section 5.4.
+    """
+    members, others = intervals.members_and_others(member_prob, is_member)
+    outside = [h for h in (*members[[0, -1]], *others[[0, -1]]) if not 0 <= h <= 1]
+    if outside:
+        raise ValueError(f"Expected every member_prob in [0, 1], got {outside[0]:g}.")
+    if members.size != others.size:
+        raise ValueError(
+            f"Expected equally many members and non-members, got {members.size} and {others.size}."
+        )
+    return Accuracy(
+        expected=float((members.mean() + (1 - others).mean()) / 2),
+        at_half=float(((members > 0.5).mean() + (others <= 0.5).mean()) / 2),
+    )
+
+
+def gap_baseline(train_accuracy: float, test_accuracy: float) -> float:
+    """Computes the balanced accuracy of calling correctly classified records members.
+
+    (1 + train_accuracy - test_accuracy) / 2. It takes no model to reach, so a trained attack
+    below it has not learned its task.
+
+    Args:
+      train_accuracy: the target's accuracy on members, in [0, 1].
+      test_accuracy: its accuracy on non-members, in [0, 1].
+
+    Returns:
+      The gap attack's balanced accuracy; below 0.5 where the model does better on non-members.
+
+    Raises:
+      ValueError: if an accuracy is outside [0, 1].
+
+    References:
+      Yeom et al., Privacy Risk in Machine Learning: Analyzing the Connection to Overfitting,
+      2018, Adversary 1.
+    """
+    for name, value in (("train_accuracy", train_accuracy), ("test_accuracy", test_accuracy)):
+        if not 0 <= value <= 1:
+            raise ValueError(f"Expected 0 <= {name} <= 1, got {name}={value}.")
+    return (1 + train_accuracy - test_accuracy) / 2
 
 
 def membership(

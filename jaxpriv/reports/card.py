@@ -9,6 +9,7 @@ from typing import Any
 
 import jinja2
 
+from jaxpriv import identifiability
 from jaxpriv.reports import plots, tables
 
 
@@ -32,6 +33,14 @@ def render_html(report: dict[str, Any], *, date: str) -> str:
         {"name": m["name"], "auc": m["attacks"]["lira"]["auc"], **m["attacks"]["lira"]["roc"]}
         for m in report["models"]
     ]
+    bounds = [
+        {
+            "name": m["name"],
+            "lower": m["audit"] and m["audit"]["one_run"],
+            "upper": m["guarantee"] and m["guarantee"]["add_or_remove_one"]["epsilon"],
+        }
+        for m in report["models"]
+    ]
     smallest = 10 ** -len(str(report["data"]["num_nonmembers"]))
     return template.render(
         report=report,
@@ -40,6 +49,10 @@ def render_html(report: dict[str, Any], *, date: str) -> str:
         relation_name=tables.relation_name,
         finding=tables.finding,
         tpr_rows=tables.tpr_rows,
+        attack_name=tables.attack_name,
+        exposed=tables.exposed,
+        odds=identifiability.odds_in_words,
+        bounds=plots.bounds_svg(bounds),
         roc=plots.roc_svg(curves, smallest=smallest),
     )
 

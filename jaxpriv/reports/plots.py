@@ -52,7 +52,50 @@ def roc_svg(curves: Sequence[dict[str, Any]], *, smallest: float) -> str:
         )
         axes.grid(which="major", color="#eeeeee", lw=0.8)
         axes.legend(loc="lower right", frameon=False)
-        out = io.StringIO()
-        FigureCanvasSVG(figure).print_svg(out, metadata={"Date": None})
+        return _svg(figure)
+
+
+def bounds_svg(models: Sequence[dict[str, Any]]) -> str:
+    """Draws, for each model, what is promised and what an audit found, on one epsilon axis.
+
+    Args:
+      models: each with name, lower (from the audit; None without one) and upper (the promise;
+        None without one).
+
+    Returns:
+      An <svg> element.
+    """
+    ends = [m[side] for m in models for side in ("lower", "upper") if m[side] is not None]
+    right = 1.25 * max([1.0, *ends])
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(5.6, 0.9 + 0.55 * len(models)), layout="constrained")
+        axes = figure.add_subplot()
+        for row, model in enumerate(models):
+            lower, upper = model["lower"] or 0.0, model["upper"]
+            axes.plot([lower, right if upper is None else upper], [row, row], color="#c3cad3", lw=5)
+            if model["lower"] is not None:
+                axes.plot(lower, row, "o", color=_COLOURS[0], ms=8)
+            if upper is not None:
+                axes.plot(upper, row, "s", color=_COLOURS[1], ms=8)
+            else:
+                axes.annotate(
+                    "no upper bound ", (right, row), ha="right", va="bottom", color="#5b6675"
+                )
+        axes.plot([], [], "o", color=_COLOURS[0], label="audit: at least")
+        axes.plot([], [], "s", color=_COLOURS[1], label="promise: at most")
+        axes.set(
+            xlim=(-0.02 * right, right),
+            ylim=(len(models) - 0.4, -0.6),
+            yticks=range(len(models)),
+            yticklabels=[model["name"] for model in models],
+            xlabel="epsilon, one record added or removed",
+        )
+        axes.legend(loc="upper left", bbox_to_anchor=(0, 1.35), ncols=2, frameon=False)
+        return _svg(figure)
+
+
+def _svg(figure: Figure) -> str:
+    out = io.StringIO()
+    FigureCanvasSVG(figure).print_svg(out, metadata={"Date": None})
     text = out.getvalue()
     return text[text.index("<svg") :]

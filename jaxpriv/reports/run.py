@@ -1,7 +1,8 @@
 """Trains, attacks and accounts: everything that a privacy report says, as one plain dict.
 
-The target sees a random half of the records; the other half tests it and plays the
-non-members. Shadow models see random halves of the same pool; the target is not among them.
+A tenth of the records is the population, on which no model is trained. Of the rest, the pool, the
+target sees the records for which a fair coin fell so; the others test it and play the non-members.
+Shadow models see random halves of the same pool; the target is not among them.
 """
 
 import platform
@@ -13,16 +14,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 import jaxpriv
-from jaxpriv import _check, _types, accounting, data, grads, metrics, models, sampling, training
-from jaxpriv.attacks import lira, threshold
+from jaxpriv import (
+    _check,
+    _types,
+    accounting,
+    data,
+    grads,
+    identifiability,
+    models,
+    sampling,
+    training,
+)
 from jaxpriv.data import Dataset
-from jaxpriv.metrics import scores as membership_scores
+from jaxpriv.reports import measure, pools
 
 LIMITS = (
     "The guarantee is for exact arithmetic; floating-point noise is not covered.",
@@ -46,6 +55,9 @@ GROUP_LIMIT = (
 )
 
 
+_AUDIT_DELTA = 1e-5
+"""At which the plain model's epsilon is bounded from below, where no delta was given."""
+
 _SHADOWS_AT_ONCE = 4
 """Few enough that a killed report loses seconds."""
 
@@ -63,6 +75,7 @@ class Settings:
     clip_norm: of DP-SGD.
     steps, learning_rate: of DP-SGD with Adam.
     plain_steps, plain_learning_rate: of plain Adam.
+    attack_steps: of the attacks that train.
     """
 
     epsilons: tuple[float, ...]
@@ -76,6 +89,7 @@ class Settings:
     learning_rate: float = 0.01
     plain_steps: int = 600
     plain_learning_rate: float = 0.003
+    attack_steps: int = 1000
 
     def __post_init__(self) -> None:
         _check.positive_int(shadows=self.shadows)
@@ -86,20 +100,6 @@ class Settings:
             _check.one_of(_types.RELATIONS, relation=self.relation)
         for epsilon in self.epsilons:
             _check.positive(epsilon=epsilon)
-
-
-class Split(NamedTuple):
-    """Positions of the target's members and of the rest, and the pool itself."""
-
-    members: Int[np.ndarray, " k"]
-    others: Int[np.ndarray, " l"]
-    x: Float[Array, "n d"]
-    y: Int[Array, " n"]
-    num_classes: int
-
-    def is_member(self) -> Bool[np.ndarray, " n"]:
-        """Whether the target was trained on each record."""
-        return np.isin(np.arange(len(self.y)), self.members)
 
 
 class Recipe(NamedTuple):
@@ -135,21 +135,25 @@ def run_report(
     Raises:
       ValueError: if there are too few records, or an epsilon cannot be reached.
     """
-    if len(dataset) < 40:
-        raise ValueError(f"Expected at least 40 records, got {len(dataset)}.")
     started = time.monotonic()
-    split_key, shadow_key, *model_keys = jax.random.split(key, 3 + len(settings.epsilons))
-    split = _split(split_key, dataset)
-    is_shadow_member = training.shadows.halves(
-        shadow_key, len(dataset), num_models=settings.shadows, group=dataset.group
+    split_key, shadow_key, blind_key, *model_keys = jax.random.split(
+        key, 4 + len(settings.epsilons)
     )
+    split = pools.make_split(split_key, dataset)
+    is_shadow_member = training.shadows.halves(
+        shadow_key, len(split.y), num_models=settings.shadows, group=split.group
+    )
+    log("attacking the inputs alone")
+    blind = measure.blind_attack(_rng(blind_key), np.asarray(split.x), split.is_member())
     entries = []
     recipes = _recipes(split, settings, log)
     for i, (key, recipe) in enumerate(zip(model_keys, recipes, strict=True)):
         log(f"{recipe.name}: training the target and {settings.shadows} shadow models")
         folder = None if checkpoints is None else checkpoints / f"model-{i}"
-        state, shadow_params = _trained(key, recipe, split, is_shadow_member, settings, folder)
-        entries.append(_entry(recipe, state, shadow_params, split, is_shadow_member, settings))
+        train_key, attack_key = jax.random.split(key)
+        trained = _trained(train_key, recipe, split, is_shadow_member, settings, folder)
+        log(f"{recipe.name}: attacking")
+        entries.append(_entry(attack_key, recipe, trained, split, is_shadow_member, settings))
     return {
         "schema_version": 1,
         "jaxpriv": jaxpriv.__version__,
@@ -162,37 +166,22 @@ def run_report(
             "num_classes": dataset.num_classes,
             "num_members": len(split.members),
             "num_nonmembers": len(split.others),
+            "num_population": len(split.population_y),
             "num_groups": None if dataset.group is None else len(np.unique(dataset.group)),
             "num_duplicates": data.num_duplicates(dataset),
         },
+        "blind": blind,
         "models": entries,
         "limits": [*LIMITS, *([] if dataset.group is None else [GROUP_LIMIT])],
         "seconds": round(time.monotonic() - started, 1),
     }
 
 
-def _split(key: PRNGKeyArray, dataset: Dataset) -> Split:
-    n = len(dataset)
-    if dataset.group is None:
-        order = np.asarray(jax.random.permutation(key, n))
-        members, others = np.sort(order[: (n + 1) // 2]), np.sort(order[(n + 1) // 2 :])
-    else:
-        inside = training.shadows.halves(key, n, num_models=2, group=dataset.group)
-        members, others = np.flatnonzero(inside[0]), np.flatnonzero(inside[1])
-    return Split(members, others, _inputs(dataset), jnp.asarray(dataset.y), dataset.num_classes)
+def _rng(key: PRNGKeyArray) -> np.random.Generator:
+    return np.random.default_rng(np.asarray(jax.random.key_data(key)))
 
 
-def _inputs(dataset: Dataset) -> Float[Array, "n d"]:
-    """Rows for a network, by a fixed function of each record: x up to 1, then 1 + log x.
-
-    Means and deviations of the members would be a release that epsilon does not cover.
-    """
-    rows = dataset.x.reshape(len(dataset), -1)
-    beyond = np.sign(rows) * (1 + np.log(np.maximum(np.abs(rows), 1)))
-    return jnp.asarray(np.where(np.abs(rows) <= 1, rows, beyond))
-
-
-def _recipes(split: Split, settings: Settings, log: Callable[[str], None]) -> list[Recipe]:
+def _recipes(split: pools.Split, settings: Settings, log: Callable[[str], None]) -> list[Recipe]:
     loss = _loss(_model(split, settings))
     q = settings.sampling_prob
 
@@ -224,7 +213,7 @@ def _recipes(split: Split, settings: Settings, log: Callable[[str], None]) -> li
     return recipes
 
 
-def _model(split: Split, settings: Settings) -> models.MLP:
+def _model(split: pools.Split, settings: Settings) -> models.MLP:
     return models.MLP(widths=(settings.width,), num_classes=split.num_classes)
 
 
@@ -248,7 +237,7 @@ def _loss(model: models.MLP) -> _types.Loss:
 def _trained(
     key: PRNGKeyArray,
     recipe: Recipe,
-    split: Split,
+    split: pools.Split,
     is_shadow_member: Bool[np.ndarray, "m n"],
     settings: Settings,
     folder: Path | None,
@@ -284,35 +273,52 @@ def _trained(
 
 
 def _entry(
+    key: PRNGKeyArray,
     recipe: Recipe,
-    params: _types.Params,
-    shadow_params: _types.Params,
-    split: Split,
+    trained: tuple[_types.Params, _types.Params],
+    split: pools.Split,
     is_shadow_member: Bool[np.ndarray, "m n"],
     settings: Settings,
 ) -> dict[str, Any]:
     """Everything the report says of one model."""
     model = _model(split, settings)
-    target_logits = _predict(model, params, split.x)
-    shadow_logits = jax.lax.map(lambda p: _predict(model, p, split.x), shadow_params)
-    correct = np.asarray(target_logits.argmax(-1) == split.y)
+
+    def outputs(x: Float[Array, "n d"], y: Int[Array, " n"]) -> measure.Outputs:
+        params, shadow_params = trained
+        logits = np.asarray(_predict(model, params, x))
+        every = training.shadows.outputs(lambda p, x: _predict(model, p, x), shadow_params, x)
+        return measure.Outputs(np.asarray(x), np.asarray(y), logits, every)
+
+    audited = outputs(split.x, split.y)
+    population = outputs(split.population_x, split.population_y)
+    is_member = split.is_member()
+    correct = audited.logits.argmax(-1) == audited.labels
     return {
         "name": recipe.name,
         "private": recipe.noise_multiplier is not None,
         "accuracy": {
-            "train": float(correct[split.members].mean()),
-            "test": float(correct[split.others].mean()),
+            "train": float(correct[is_member].mean()),
+            "test": float(correct[~is_member].mean()),
         },
         "noise_multiplier": recipe.noise_multiplier,
         "target_epsilon": recipe.target_epsilon,
         "steps": recipe.steps,
         "guarantee": _guarantee(recipe, split, settings),
-        "attacks": _attacks(target_logits, shadow_logits, split, is_shadow_member),
+        **measure.attacks_on_models(
+            key,
+            audited,
+            population,
+            is_member=is_member,
+            shadow_is_member=is_shadow_member,
+            has_groups=split.group is not None,
+            delta=_AUDIT_DELTA if settings.delta is None else settings.delta,
+            attack_steps=settings.attack_steps,
+        ),
     }
 
 
 def _guarantee(
-    recipe: Recipe, split: Split, settings: Settings
+    recipe: Recipe, split: pools.Split, settings: Settings
 ) -> dict[str, dict[str, float]] | None:
     """Epsilon, and the largest advantage of any attacker, under both relations."""
     if recipe.noise_multiplier is None or settings.delta is None:
@@ -320,41 +326,16 @@ def _guarantee(
     event = recipe.make_alg(len(split.members)).event(recipe.steps)
     return {
         relation: {
-            "epsilon": accounting.epsilon(event, delta=settings.delta, relation=relation),
+            "epsilon": spent,
             "delta": settings.delta,
             "advantage_bound": accounting.advantage_bound(event, relation=relation),
+            "rho_beta": identifiability.rho_beta(spent),
+            "violation_probability": identifiability.violation_probability(
+                event, rho=identifiability.rho_beta(spent), relation=relation
+            ),
         }
         for relation in _types.RELATIONS
-    }
-
-
-def _attacks(
-    target_logits: Float[Array, "n c"],
-    shadow_logits: Float[Array, "m n c"],
-    split: Split,
-    is_shadow_member: Bool[np.ndarray, "m n"],
-) -> dict[str, Any]:
-    """LiRA and the loss threshold, each with its metrics and its ROC curve."""
-    confidence = jax.vmap(membership_scores.logit_confidence)
-    losses = jax.vmap(membership_scores.negative_loss)
-    everywhere = jax.vmap(confidence, in_axes=(0, None))(shadow_logits, split.y)
-    ratios = lira.online(confidence(target_logits, split.y), everywhere, is_shadow_member)
-    shadow_losses = jax.vmap(losses, in_axes=(0, None))(shadow_logits, split.y)
-    fitted = threshold.fit(shadow_losses, is_shadow_member)
-    margins = threshold.apply(fitted, losses(target_logits, split.y))
-    is_member = split.is_member()
-    return {"lira": _measured(ratios, is_member), "threshold": _measured(margins, is_member)}
-
-
-def _measured(scores: Float[np.ndarray, " n"], is_member: Bool[np.ndarray, " n"]) -> PyTree:
-    """Metrics, and the balanced accuracy where the attack's own threshold, 0, decides."""
-    scores = np.asarray(scores, np.float64)
-    curve = metrics.roc_curve(scores, is_member)
-    decided = scores > 0
-    return {
-        **metrics.membership(scores, is_member)._asdict(),
-        "accuracy_at_zero": float((decided[is_member].mean() + (~decided[~is_member]).mean()) / 2),
-        "roc": {"fpr": curve.fpr.tolist(), "tpr": curve.tpr.tolist()},
+        for spent in [accounting.epsilon(event, delta=settings.delta, relation=relation)]
     }
 
 

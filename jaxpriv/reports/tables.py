@@ -9,6 +9,18 @@ _RELATION_NAMES = {
     "replace_one": "one record replaced",
 }
 
+_ATTACK_NAMES = {
+    "lira": "likelihood ratio (LiRA, online)",
+    "lira_offline": "likelihood ratio (LiRA, offline)",
+    "rmia": "relative likelihood (RMIA, online)",
+    "rmia_offline": "relative likelihood (RMIA, offline)",
+    "shadow_classifier": "shadow classifier",
+    "quantile": "quantile regression",
+    "threshold": "loss threshold",
+    "threshold_per_class": "loss threshold, one a class",
+    "entropy": "entropy",
+}
+
 
 def percent(share: float, digits: int = 1) -> str:
     """0.9123 -> '91.2 %', unbreakable."""
@@ -33,6 +45,26 @@ def interval(ends: Sequence[float] | None, *, as_percent: bool = False) -> str:
 def relation_name(relation: str) -> str:
     """What the relation says of neighbouring data sets, in words."""
     return _RELATION_NAMES[relation]
+
+
+def attack_name(name: str) -> str:
+    """What an attack is called on the page."""
+    return _ATTACK_NAMES[name]
+
+
+def exposed(model: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of the page's table of kinds of records: both predictions, ends of the loss, a class."""
+    slices = model["slices"]
+    rows = [{**part, "records": f"predicted {part['value']}"} for part in slices["prediction"]]
+    deciles = slices["loss decile"]
+    for part, which in ((deciles[0], "lowest"), (deciles[-1], "highest")):
+        rows.append({**part, "records": f"{which} loss, a tenth or so"})
+    known = [part for part in slices["class"] if part["auc"] is not None]
+    if known:
+        worst = max(known, key=lambda part: part["auc_interval"][0])
+        told = f"class {worst['value']}, the most exposed of {len(slices['class'])}"
+        rows.append({**worst, "records": told})
+    return rows
 
 
 def tpr_rows(attack: dict[str, Any]) -> list[dict[str, str]]:

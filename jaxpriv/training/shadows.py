@@ -12,7 +12,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from jaxpriv import _check
 from jaxpriv._types import Params
@@ -125,6 +125,40 @@ def train(
         order.append(models)
     back = np.argsort(np.concatenate(order))
     return jax.tree.map(lambda *x: jnp.concatenate(x)[back], *trained)
+
+
+def outputs(
+    apply: Callable[[Params, PyTree], Float[Array, "*c"]],
+    params: Params,
+    x: PyTree,
+    *,
+    batch_size: int = 1024,
+) -> Float[np.ndarray, "m n *c"]:
+    """Runs every model on every record, one model after the other.
+
+    The function sees one record, so no record's output depends on its batch mates.
+
+    Args:
+      apply: `apply(params, example) -> output` in inference mode, such as logits.
+      params: stacked along m.
+      x: records; pytree with leading axis n.
+      batch_size: records at once, which bounds the memory.
+
+    Returns:
+      The outputs, in the type that `apply` returns.
+
+    Raises:
+      ValueError: if batch_size < 1.
+    """
+    _check.positive_int(batch_size=batch_size)
+
+    @jax.jit
+    def of_one(params, x):
+        return jax.lax.map(lambda example: apply(params, example), x, batch_size=batch_size)
+
+    count = len(jax.tree.leaves(params)[0])
+    rows = (jax.tree.map(lambda leaf, i=i: leaf[i], params) for i in range(count))
+    return np.stack([np.asarray(of_one(row, x)) for row in rows])
 
 
 def _part(checkpoints: Checkpoints | None, size: int) -> Checkpoints | None:

@@ -464,3 +464,13 @@ def test_importing_it_is_cheap():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
+def test_a_delta_curve_is_delta_where_it_is_accurate_and_never_below(relation):
+    event = accounting.poisson_event(noise_multiplier=1.0, sampling_prob=0.1, steps=50)
+    curve = accounting.delta_curve(event, epsilon=1.0, relation=relation)
+    for epsilon in (0.0, 0.5, 1.0, 3.0):
+        exact = accounting.delta(event, epsilon=epsilon, relation=relation)
+        assert curve(epsilon) >= exact * (1 - 1e-6)
+        assert curve(epsilon) == pytest.approx(exact, rel=1e-2)

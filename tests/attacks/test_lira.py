@@ -15,6 +15,8 @@ from jaxpriv import metrics
 from jaxpriv.attacks import lira
 
 VARIANCES = ["fixed", "per_example"]
+ATTACKS = [lira.online, lira.offline, lira.offline_density]
+OFFLINE = [lira.offline, lira.offline_density]
 wild = st.one_of(
     st.floats(-5, 5),
     st.sampled_from([0.1, np.inf, -np.inf, 1e30, -1e30, 1.7e308, -1.7e308, 5e-324, 1e-200]),
@@ -38,6 +40,20 @@ def slow_online(scores, shadow_scores, inside, *, variance):
             ]
         )
     return np.subtract(*likelihoods)
+
+
+def slow_offline(attack, scores, shadow_scores, inside, *, variance):
+    """One record at a time; every record has two OUT shadows."""
+    outs = [shadow_scores[~inside[:, i], i] for i in range(len(scores))]
+    squares = sum(((own - own.mean()) ** 2).sum() for own in outs)
+    pooled = squares / (sum(map(len, outs)) - len(outs))
+    variances = [pooled if variance == "fixed" else own.var(ddof=1) for own in outs]
+    score = {lira.offline: stats.norm.logcdf, lira.offline_density: stats.norm.logpdf}[attack]
+    sign = 1 if attack is lira.offline else -1
+    return [
+        sign * score(s, own.mean(), math.sqrt(v))
+        for s, own, v in zip(scores, outs, variances, strict=True)
+    ]
 
 
 def trainings(seed, *, shadows, records, gap=1.0, spread=1.0):
@@ -72,11 +88,66 @@ def test_online_is_the_slow_loop(variance, records):
     np.testing.assert_allclose(ours, slow, rtol=1e-9, atol=1e-9)
 
 
-def test_fixed_is_the_default():
+@pytest.mark.parametrize("attack", OFFLINE)
+@pytest.mark.parametrize("variance", VARIANCES)
+@pytest.mark.parametrize("records", [1, 30, 5000])
+def test_offline_is_the_slow_loop(attack, variance, records):
+    scores, shadow_scores, inside, _ = trainings(records, shadows=16, records=records)
+    inside[2], inside[3] = False, False
+    slow = slow_offline(attack, scores, shadow_scores, inside, variance=variance)
+    ours = attack(scores, shadow_scores, inside, variance=variance)
+    np.testing.assert_allclose(ours, slow, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("attack", OFFLINE)
+@pytest.mark.parametrize("variance", VARIANCES)
+def test_offline_does_not_look_at_in_scores(attack, variance):
+    scores, shadow_scores, inside, _ = trainings(6, shadows=8, records=30)
+    plain = attack(scores, shadow_scores, inside, variance=variance)
+    other = np.where(inside, np.random.default_rng(0).normal(size=inside.shape), shadow_scores)
+    assert (attack(scores, other, inside, variance=variance) == plain).all()
+    order = np.argsort(inside, axis=0, kind="stable")[:4]
+    without = np.take_along_axis(shadow_scores, order, axis=0)
+    never = np.zeros(without.shape, bool)
+    np.testing.assert_allclose(attack(scores, without, never, variance=variance), plain, rtol=1e-9)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("variance", VARIANCES)
+def test_queries_are_summed_each_with_its_own_moments(attack, variance):
+    one, two = (trainings(seed, shadows=8, records=30) for seed in (1, 2))
+    scores, shadow_scores = (np.stack([one[i], 5 * two[i]], axis=-1) for i in (0, 1))
+    both = attack(scores, shadow_scores, one[2], variance=variance)
+    alone = [
+        attack(s, shadows, one[2], variance=variance)
+        for s, shadows in ((one[0], one[1]), (5 * two[0], 5 * two[1]))
+    ]
+    np.testing.assert_allclose(both, np.sum(alone, axis=0), rtol=1e-12)
+    assert attack(scores[..., :0], shadow_scores[..., :0], one[2]).tolist() == [0.0] * 30
+
+
+def test_more_queries_find_more_members():
+    *_, inside, is_member = trainings(3, shadows=32, records=2000)
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(2000, 4)) + is_member[:, None]
+    shadow_scores = rng.normal(size=(32, 2000, 4)) + inside[..., None]
+    auc = [
+        metrics.membership(
+            lira.online(scores[:, :q], shadow_scores[..., :q], inside), is_member
+        ).auc
+        for q in (1, 4)
+    ]
+    # Four queries are worth a gap of two deviations, Phi(2 / sqrt 2) = 0.921, less estimation.
+    assert auc[0] == pytest.approx(stats.norm.cdf(1 / math.sqrt(2)), abs=0.03)
+    assert auc[1] == pytest.approx(stats.norm.cdf(2 / math.sqrt(2)), abs=0.03)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_fixed_is_the_default(attack):
     *given_arrays, _ = trainings(5, shadows=8, records=20)
-    fixed = lira.online(*given_arrays, variance="fixed")
-    assert (lira.online(*given_arrays) == fixed).all()
-    assert not np.allclose(fixed, lira.online(*given_arrays, variance="per_example"))
+    fixed = attack(*given_arrays, variance="fixed")
+    assert (attack(*given_arrays) == fixed).all()
+    assert not np.allclose(fixed, attack(*given_arrays, variance="per_example"))
 
 
 def test_two_gaussians_have_the_known_roc():
@@ -92,32 +163,80 @@ def test_two_gaussians_have_the_known_roc():
     )
     # The records' own levels, three deviations wide, drown a global threshold.
     assert metrics.membership(scores, is_member).auc < known - 0.1
+    alone = metrics.membership(
+        lira.offline(scores, shadow_scores, inside, variance="per_example"), is_member
+    )
+    assert abs(alone.auc - known) < 3 * error
+    # A wrong gap is told apart: the check has power.
+    assert abs(stats.norm.cdf(1.2 / math.sqrt(2)) - known) > 3 * error
 
 
+@pytest.mark.parametrize("gap", [0.5, 2.0])
+def test_unit_gaussians_have_auc_phi_of_half_root_two_mu(gap):
+    """IN ~ N(mu, 1) and OUT ~ N(0, 1), 512 shadows: the ratio is linear in the score."""
+    rng = np.random.default_rng(3)
+    inside, is_member = rng.random((512, 4000)) < 0.5, rng.random(4000) < 0.5
+    scores, shadow_scores = (rng.normal(size=y.shape) + gap * y for y in (is_member, inside))
+    known = stats.norm.cdf(gap / math.sqrt(2))
+    for attack in (lira.online, lira.offline):
+        result = metrics.membership(attack(scores, shadow_scores, inside), is_member)
+        assert result.auc_interval[0] < result.auc < result.auc_interval[1]
+        error = (result.auc_interval[1] - result.auc_interval[0]) / (2 * 1.96)
+        assert abs(result.auc - known) < 3 * error
+    ratio = lira.online(scores, shadow_scores, inside)
+    exact = gap * scores - gap**2 / 2
+    assert np.corrcoef(ratio, exact)[0, 1] > 0.98
+    assert np.median(np.abs(ratio - exact)) < 0.2 * gap
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("variance", VARIANCES)
 @pytest.mark.parametrize("shadows", [2, 4, 16, 64])
-def test_exchangeable_scores_reveal_nothing(variance, shadows):
+def test_exchangeable_scores_reveal_nothing(attack, variance, shadows):
     scores, shadow_scores, inside, is_member = trainings(11, shadows=shadows, records=4000, gap=0.0)
     auc = metrics.membership(
-        lira.online(scores, shadow_scores, inside, variance=variance), is_member
+        attack(scores, shadow_scores, inside, variance=variance), is_member
     ).auc
     assert abs(auc - 0.5) < 4 * math.sqrt(1 / 12 * (1 / 2000 + 1 / 2000))
 
 
+def check_null_coverage(attack, repetitions, room):
+    """How often the 95 % interval of an attack on exchangeable records covers one half."""
+    hits = 0
+    for seed in range(repetitions):
+        *arrays, is_member = trainings(seed, shadows=8, records=200, gap=0.0)
+        lower, upper = metrics.membership(attack(*arrays), is_member).auc_interval
+        hits += lower <= 0.5 <= upper
+    assert 0.95 - room <= hits / repetitions <= 0.95 + room
+
+
+@pytest.mark.parametrize("attack", [lira.online, lira.offline])
+def test_the_interval_covers_one_half_where_nothing_leaks(attack):
+    check_null_coverage(attack, 200, 3 * math.sqrt(0.95 * 0.05 / 200))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_the_interval_covers_one_half_in_93_to_97_percent(attack):
+    check_null_coverage(attack, 1000, 0.02)
+
+
+@pytest.mark.parametrize("attack", [lira.online, lira.offline])
 @pytest.mark.parametrize("variance", VARIANCES)
 @pytest.mark.parametrize("shadows", [2, 4, 16])
-def test_few_shadows_still_find_members(variance, shadows):
+def test_few_shadows_still_find_members(attack, variance, shadows):
     scores, shadow_scores, inside, is_member = trainings(13, shadows=shadows, records=4000, gap=2.0)
-    ratios = lira.online(scores, shadow_scores, inside, variance=variance)
+    ratios = attack(scores, shadow_scores, inside, variance=variance)
     assert metrics.membership(ratios, is_member).auc > 0.6
 
 
+@pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("variance", VARIANCES)
-def test_orders_of_shadows_and_records_do_not_matter(variance):
+def test_orders_of_shadows_and_records_do_not_matter(attack, variance):
     scores, shadow_scores, inside, _ = trainings(17, shadows=8, records=40)
-    plain = lira.online(scores, shadow_scores, inside, variance=variance)
+    plain = attack(scores, shadow_scores, inside, variance=variance)
     rows, columns = np.random.default_rng(0).permutation(8), np.arange(40)[::-1]
-    mixed = lira.online(
+    mixed = attack(
         scores[columns],
         shadow_scores[rows][:, columns],
         inside[rows][:, columns],
@@ -137,16 +256,20 @@ def test_units_do_not_matter(variance, scale, shift):
     np.testing.assert_allclose(other, plain, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("variance", VARIANCES)
 @given(st.data())
-def test_no_score_is_ever_infinite_or_nan(variance, data):
+def test_no_score_is_ever_infinite_or_nan(attack, variance, data):
     m, n = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 5))
     shadow_scores = data.draw(npst.arrays(np.float64, (m, n), elements=wild))
     scores = data.draw(npst.arrays(np.float64, (n,), elements=wild))
     inside = data.draw(npst.arrays(bool, (m, n)))
-    ratios = lira.online(scores, shadow_scores, inside, variance=variance)
+    ratios = attack(scores, shadow_scores, inside, variance=variance)
     assert np.isfinite(ratios).all()
-    assert (ratios[~lira.covered(inside)] == 0).all()
+    if attack is lira.online:
+        assert (ratios[~lira.covered(inside)] == 0).all()
+    if attack is lira.offline:
+        assert (ratios[~lira.covered_offline(inside)] == math.log(0.5)).all()
 
 
 @pytest.mark.parametrize("variance", VARIANCES)
@@ -199,6 +322,43 @@ def test_records_without_both_sides_score_zero():
     assert (ratios == 0).tolist() == [True, True, False, False]
 
 
+@pytest.mark.parametrize("attack", OFFLINE)
+def test_members_of_every_shadow_score_as_middling_non_members_offline(attack):
+    scores, shadow_scores, inside, _ = trainings(30, shadows=8, records=400, gap=0.0)
+    inside[:, :2], inside[0, 2:] = True, False
+    assert lira.covered_offline(inside).tolist() == [False, False] + [True] * 398
+    found = attack(scores, shadow_scores, inside)
+    assert found[0] == found[1]
+    assert abs((found[2:] < found[0]).mean() - 0.5) < (0.1 if attack is lira.offline else 0.25)
+    if attack is lira.offline_density:
+        assert found[0] == pytest.approx(found[2:].mean(), abs=0.3)
+
+
+def test_only_members_are_no_evidence():
+    scores, shadow_scores, inside, _ = trainings(32, shadows=4, records=9)
+    always = np.ones_like(inside)
+    assert (lira.online(scores, shadow_scores, always) == 0).all()
+    assert (lira.offline(scores, shadow_scores, always) == math.log(0.5)).all()
+    assert len(set(lira.offline_density(scores, shadow_scores, always))) == 1
+
+
+def test_one_out_shadow_each_ranks_by_the_difference():
+    scores, shadow_scores = np.array([3.0, 1.0, 5.0]), np.array([[1.0, 1.0, 6.0]])
+    never = np.zeros((1, 3), bool)
+    scale = math.sqrt((2**2 + 0 + 1) / 3 / 2)
+    np.testing.assert_allclose(
+        lira.offline(scores, shadow_scores, never), stats.norm.logcdf(np.array([2, 0, -1]) / scale)
+    )
+
+
+def test_offline_tells_members_apart_far_beyond_where_probabilities_round_to_one():
+    shadow_scores = np.repeat([[-1.0], [1.0]], 6, axis=1)
+    scores = np.array([9.0, 12.0, 20.0, 30.0, 50.0, 1e30])
+    found = lira.offline(scores, shadow_scores, np.zeros((2, 6), bool))
+    assert (np.diff(found) > 0).all()
+    assert found[-1] == 0
+
+
 def test_infinite_scores_count_as_the_extremes_seen():
     scores, shadow_scores, inside, _ = trainings(31, shadows=8, records=20)
     low = min(scores.min(), shadow_scores.min())
@@ -237,15 +397,16 @@ def test_an_outlier_spoils_its_own_record_only():
     assert np.isfinite(ours[0])
 
 
+@pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.float32])
-def test_jax_arrays_of_small_floats_are_taken_exactly(dtype):
+def test_jax_arrays_of_small_floats_are_taken_exactly(attack, dtype):
     scores, shadow_scores, inside, _ = trainings(41, shadows=8, records=20)
     small, small_shadows = jnp.asarray(scores, dtype), jnp.asarray(shadow_scores, dtype)
-    exact = lira.online(
+    exact = attack(
         np.asarray(small).astype(np.float64), np.asarray(small_shadows).astype(np.float64), inside
     )
-    assert (lira.online(small, small_shadows, jnp.asarray(inside)) == exact).all()
-    assert (lira.online(small, small_shadows, inside.astype(np.uint8)) == exact).all()
+    assert (attack(small, small_shadows, jnp.asarray(inside)) == exact).all()
+    assert (attack(small, small_shadows, inside.astype(np.uint8)) == exact).all()
 
 
 def test_the_arguments_are_left_as_they_were():
@@ -258,21 +419,31 @@ def test_the_arguments_are_left_as_they_were():
 
 
 @pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize(
     ("scores", "shadow_scores", "inside"),
-    [((3,), (2, 4), (2, 4)), ((3,), (2, 3), (3, 3)), ((3,), (3,), (3,)), ((3, 1), (2, 3), (2, 3))],
+    [
+        ((3,), (2, 4), (2, 4)),
+        ((3,), (2, 3), (3, 3)),
+        ((3,), (3,), (3,)),
+        ((3, 1), (2, 3), (2, 3)),
+        ((3, 2), (2, 3, 1), (2, 3)),
+        ((3, 2, 2), (2, 3, 2, 2), (2, 3)),
+        ((3, 2), (2, 3, 2), (2, 3, 2)),
+    ],
 )
-def test_refuses_shapes_that_do_not_fit(scores, shadow_scores, inside):
+def test_refuses_shapes_that_do_not_fit(attack, scores, shadow_scores, inside):
     with pytest.raises(
         ValueError, match=r"^Expected shapes \[n\], \[m, n\] and \[m, n\], got .*\.$"
     ):
-        lira.online(np.zeros(scores), np.zeros(shadow_scores), np.zeros(inside, bool))
+        attack(np.zeros(scores), np.zeros(shadow_scores), np.zeros(inside, bool))
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_refuses_an_unknown_variance():
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_refuses_an_unknown_variance(attack):
     with pytest.raises(ValueError, match="Expected variance to be one of fixed, per_example"):
-        lira.online(np.zeros(1), np.zeros((2, 1)), np.eye(2, 1, dtype=bool), variance="global")
+        attack(np.zeros(1), np.zeros((2, 1)), np.eye(2, 1, dtype=bool), variance="global")
 
 
 def test_refuses_nan_and_other_labels():

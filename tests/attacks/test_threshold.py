@@ -9,6 +9,7 @@ from sklearn import metrics as sklearn_metrics
 
 from jaxpriv import metrics
 from jaxpriv.attacks import threshold
+from tests import oracles
 
 score = st.one_of(
     st.integers(-3, 3).map(float), st.sampled_from([np.inf, -np.inf, 1e308, -1e308, 5e-324])
@@ -103,3 +104,78 @@ def test_fit_refuses_in_one_line(scores, inside, message):
 def test_apply_refuses_nan():
     with pytest.raises(ValueError, match="Expected scores without NaN, got 1 NaN"):
         threshold.apply(threshold.Fitted(0.0, 0.5), np.array([0.0, np.nan]))
+
+
+def per_class(seed, *, classes=3, records=600, models=4):
+    """Classes whose scores lie 5 apart; within one, members score 2 higher."""
+    rng = np.random.default_rng(seed)
+    labels, inside = rng.integers(classes, size=records), rng.random((models, records)) < 0.5
+    return rng.normal(size=inside.shape) + 5 * labels + 2 * inside, inside, labels
+
+
+def test_each_class_has_the_threshold_of_its_records_alone():
+    scores, inside, labels = per_class(0)
+    fitted = threshold.fit_per_class(scores, inside, labels, num_classes=3)
+    assert fitted.has_own.all()
+    assert fitted.whole == threshold.fit(scores, inside)
+    for label in range(3):
+        mine = labels == label
+        alone = threshold.fit(scores[:, mine], inside[:, mine])
+        assert fitted.thresholds[label] == alone.threshold
+        np.testing.assert_array_equal(
+            threshold.apply_per_class(fitted, scores[0], labels)[mine],
+            threshold.apply(alone, scores[0][mine]),
+        )
+
+
+def test_classes_that_differ_are_attacked_better_one_by_one():
+    fitted = threshold.fit_per_class(*per_class(1), num_classes=3)
+    scores, inside, labels = per_class(2, models=1)
+    each = threshold.apply_per_class(fitted, scores[0], labels)
+    whole = threshold.apply(fitted.whole, scores[0])
+    assert metrics.membership(each, inside[0]).auc > metrics.membership(whole, inside[0]).auc + 0.2
+
+
+def test_small_classes_take_the_threshold_for_all():
+    scores, inside, labels = per_class(3, records=90)
+    inside[:, labels == 1] = True
+    mine = inside[:, labels == 0]
+    fewer = int(min(mine.sum(), (~mine).sum()))
+    fitted = threshold.fit_per_class(scores, inside, labels, num_classes=5, least=fewer)
+    assert fitted.has_own[[0, 1, 3, 4]].tolist() == [True, False, False, False]
+    assert (fitted.thresholds[[1, 3, 4]] == fitted.whole.threshold).all()
+    assert fitted.thresholds[0] != fitted.whole.threshold
+    more = threshold.fit_per_class(scores, inside, labels, num_classes=3, least=fewer + 1)
+    assert not more.has_own[0]
+    assert more.thresholds[0] == more.whole.threshold
+
+
+@pytest.mark.parametrize("form", [lambda y: y[:, None], lambda y: np.eye(3)[y], jnp.asarray])
+def test_labels_come_in_any_form(form):
+    scores, inside, labels = per_class(4)
+    plain = threshold.fit_per_class(scores, inside, labels, num_classes=3)
+    other = threshold.fit_per_class(scores, inside, form(labels), num_classes=3)
+    assert (other.thresholds == plain.thresholds).all()
+    ours = threshold.apply_per_class(plain, scores[0], form(labels))
+    assert (ours == threshold.apply_per_class(plain, scores[0], labels)).all()
+
+
+def test_per_class_refuses_in_one_line():
+    scores, inside, labels = per_class(5)
+    fit, apply = map(oracles.unhooked, (threshold.fit_per_class, threshold.apply_per_class))
+    for call, message in (
+        (lambda: fit(scores, inside, labels + 7, num_classes=3), "Expected labels in 0..2"),
+        (lambda: fit(scores, inside, labels[1:], num_classes=3), "Expected equal lengths"),
+        (lambda: fit(scores, inside, labels, num_classes=3, least=0), "Expected least >= 1"),
+        (
+            lambda: fit(scores * np.nan, inside, labels, num_classes=3),
+            "Expected scores without NaN",
+        ),
+    ):
+        with pytest.raises(ValueError, match=rf"^{message}[^\n]*\.$"):
+            call()
+    fitted = threshold.fit_per_class(scores, inside, labels, num_classes=3)
+    with pytest.raises(ValueError, match="Expected equal lengths"):
+        apply(fitted, scores[0], labels[1:])
+    with pytest.raises(ValueError, match="Expected scores without NaN, got 600 NaN"):
+        apply(fitted, scores[0] * np.nan, labels)

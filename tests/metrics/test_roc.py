@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 from sklearn import metrics as sklearn_metrics
 
 from jaxpriv import metrics
@@ -20,7 +21,12 @@ from jaxpriv.metrics import intervals, roc
 rows = st.lists(st.tuples(st.integers(-4, 4), st.booleans()), min_size=2, max_size=60).filter(
     lambda drawn: len({inside for _, inside in drawn}) == 2
 )
-CALLS = [metrics.membership, metrics.roc_curve, lambda s, y: metrics.at_fpr(s, y, fpr=0.1)]
+CALLS = [
+    metrics.membership,
+    metrics.roc_curve,
+    lambda s, y: metrics.at_fpr(s, y, fpr=0.1),
+    lambda s, y: metrics.at_threshold(s, y, threshold=0.5, confidence=0.9),
+]
 
 
 def arrays(drawn):
@@ -214,6 +220,87 @@ def test_noise_has_the_stated_optimism():
     error = np.std(advantages) / math.sqrt(200)
     # The discrete curve falls short of its limit by about 0.6 of one record.
     assert abs(np.mean(advantages) - stated) < 4 * error + 1 / 400
+
+
+@given(rows, st.sampled_from([-5.0, -1.0, 0.0, 0.5, 4.0, np.inf, -np.inf]))
+def test_a_fixed_threshold_has_scikit_learns_confusion_and_scipys_intervals(drawn, threshold):
+    scores, is_member = arrays(drawn)
+    rates = metrics.at_threshold(scores, is_member, threshold=threshold, confidence=0.9)
+    table = sklearn_metrics.confusion_matrix(is_member, scores > threshold, labels=[False, True])
+    (true_negatives, alarms), (misses, hits) = table.tolist()
+    assert rates.tpr == hits / (hits + misses)
+    assert rates.fpr == alarms / (alarms + true_negatives)
+    for count, total, ours in (
+        (hits, hits + misses, rates.tpr_interval),
+        (alarms, alarms + true_negatives, rates.fpr_interval),
+    ):
+        theirs = stats.binomtest(count, total).proportion_ci(0.9, "exact")
+        np.testing.assert_allclose(ours, (theirs.low, theirs.high), rtol=1e-8, atol=1e-12)
+
+
+def test_a_threshold_is_a_number():
+    with pytest.raises(ValueError, match="Expected a number for threshold, got NaN"):
+        metrics.at_threshold(np.arange(2.0), np.array([0, 1]), threshold=math.nan, confidence=0.9)
+
+
+def test_attack_accuracy_is_the_pooled_mean_of_h_and_one_minus_h():
+    h, is_member = np.array([0.9, 0.5, 0.2, 0.7]), np.array([1, 1, 0, 0])
+    found = metrics.attack_accuracy(h, is_member)
+    assert found.expected == pytest.approx((0.9 + 0.5 + 0.8 + 0.3) / 4)
+    assert found.at_half == sklearn_metrics.accuracy_score(is_member, h > 0.5) == 0.5
+    for constant in (0.0, 0.3, 0.5, 1.0):
+        assert metrics.attack_accuracy(np.full(4, constant), is_member) == (0.5, 0.5)
+    assert metrics.attack_accuracy(is_member, is_member) == (1.0, 1.0)
+    order = np.array([2, 0, 3, 1])
+    assert metrics.attack_accuracy(h[order, None], is_member[order]) == found
+
+
+def test_attack_accuracy_is_how_often_a_random_guess_is_right():
+    rng = np.random.default_rng(0)
+    h, is_member = rng.random(100), np.arange(100) < 50
+    right = (rng.random((4000, 100)) < h) == is_member
+    error = math.sqrt((h * (1 - h)).sum()) / 100 / math.sqrt(4000)
+    expected = metrics.attack_accuracy(h, is_member).expected
+    assert abs(right.mean() - expected) < 4 * error
+    assert abs(right[:, is_member].mean() - expected) > 4 * error
+
+
+@pytest.mark.parametrize(
+    ("h", "is_member", "message"),
+    [
+        ([0.5, 0.5, 0.1], [1, 1, 0], "Expected equally many members and non-members, got 2 and 1"),
+        ([1.5, 0.5], [1, 0], r"Expected every member_prob in \[0, 1\], got 1.5"),
+        ([0.5, -0.5], [1, 0], r"Expected every member_prob in \[0, 1\], got -0.5"),
+        ([0.5, np.nan], [1, 0], "Expected scores without NaN"),
+    ],
+)
+def test_attack_accuracy_refuses_in_one_line(h, is_member, message):
+    with pytest.raises(ValueError, match=rf"^{message}[^\n]*\.$"):
+        metrics.attack_accuracy(np.array(h), np.array(is_member))
+
+
+def test_the_gap_baseline_is_the_balanced_accuracy_of_the_correctness_attack():
+    rng = np.random.default_rng(1)
+    is_member = np.arange(1000) < 600
+    correct = rng.random(1000) < np.where(is_member, 0.95, 0.7)
+    baseline = metrics.gap_baseline(
+        float(correct[is_member].mean()), float(correct[~is_member].mean())
+    )
+    assert baseline == pytest.approx(sklearn_metrics.balanced_accuracy_score(is_member, correct))
+    assert baseline == pytest.approx(metrics.membership(correct, is_member).balanced_accuracy)
+    assert metrics.gap_baseline(0.8, 0.9) == pytest.approx(0.45)
+    for accuracies in ((1.1, 0.5), (0.5, -0.1), (math.nan, 0.5)):
+        with pytest.raises(ValueError, match=r"^Expected 0 <= t\w+_accuracy <= 1, got"):
+            metrics.gap_baseline(*accuracies)
+
+
+def test_the_auc_interval_covers_one_half_where_nothing_leaks():
+    rng, hits = np.random.default_rng(20261128), 0
+    for _ in range(1000):
+        scores, is_member = rng.normal(size=300), rng.permutation(300) < 120
+        lower, upper = intervals.delong(scores, is_member, confidence=0.95)[1:]
+        hits += lower <= 0.5 <= upper
+    assert 930 <= hits <= 970
 
 
 def test_the_summary_is_ready_for_json():

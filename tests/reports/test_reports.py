@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from jaxpriv import accounting, data, reports, sampling
-from jaxpriv.reports import card, plots, run, tables
+from jaxpriv.reports import card, plots, pools, run, tables
 
 DATE = "2026-11-27"
 KEY = jax.random.key(3)
@@ -31,6 +31,7 @@ def report():
         width=8,
         steps=30,
         plain_steps=60,
+        attack_steps=2,
     )
     made = reports.run_report(KEY, dataset, settings)
     return {**made, "command": "jaxpriv report <digits & more>", "seed": None}
@@ -48,23 +49,58 @@ def test_it_matches_its_schema(report, tmp_path):
 def test_the_guarantee_is_what_the_accountant_says_under_both_relations(report):
     plain, private = report["models"]
     assert plain["guarantee"] is None
-    assert report["data"]["num_members"] == 201
-    event = sampling.poisson(201, sampling_prob=0.1).event(
+    event = sampling.poisson(report["data"]["num_members"], sampling_prob=0.1).event(
         noise_multiplier=private["noise_multiplier"], steps=30
     )
     for relation, promise in private["guarantee"].items():
         assert promise["epsilon"] == accounting.epsilon(event, delta=1e-4, relation=relation)
         assert promise["advantage_bound"] == accounting.advantage_bound(event, relation=relation)
+        assert promise["rho_beta"] == pytest.approx(1 / (1 + math.exp(-promise["epsilon"])))
+        assert 0 < promise["violation_probability"] < 0.01
     assert 1.99 < private["guarantee"]["add_or_remove_one"]["epsilon"] <= 2
     assert private["guarantee"]["replace_one"]["epsilon"] > 2
 
 
 def test_members_and_non_members_are_counted(report):
+    counted = report["data"]
+    members, others = counted["num_members"], counted["num_nonmembers"]
+    assert members + others + counted["num_population"] == 401
+    assert counted["num_population"] == 41
+    # Fair coins: 180 +- 5 standard deviations.
+    assert abs(members - 180) < 48
     for model in report["models"]:
         for attack in model["attacks"].values():
-            assert (attack["num_members"], attack["num_nonmembers"]) == (201, 200)
+            assert (attack["num_members"], attack["num_nonmembers"]) == (members, others)
             assert attack["coarse"] == ("0.01",)
             assert attack["tpr_at_fpr"]["0.001"] is None
+        for parts in model["slices"].values():
+            assert sum(part["num_members"] for part in parts) == members
+
+
+def test_the_audit_is_of_coins_and_below_the_promise(report):
+    for model in report["models"]:
+        audit = model["audit"]
+        assert (audit["design"], audit["relation"]) == ("one_run", "add_or_remove_one")
+        assert audit["one_run"] >= 0
+        assert audit["clopper_pearson"] is None
+    private = report["models"][1]
+    assert private["audit"]["one_run"] <= private["guarantee"]["add_or_remove_one"]["epsilon"]
+    assert "do not publish" not in reports.render_html(report, date=DATE)
+    broken = {**private, "audit": {**private["audit"], "one_run": 2.5}}
+    page = reports.render_html({**report, "models": [report["models"][0], broken]}, date=DATE)
+    assert "do not publish" in page
+
+
+def test_a_shift_between_members_and_others_is_said(report):
+    assert "differ in" not in reports.render_html(report, date=DATE)
+    shifted = {**report["blind"], "auc_interval": (0.6, 0.7)}
+    assert "differ in" in reports.render_html({**report, "blind": shifted}, date=DATE)
+
+
+def test_the_exposed_are_named(report):
+    rows = tables.exposed(report["models"][0])
+    assert rows[0]["records"].startswith("predicted")
+    assert any("most exposed of 10" in row["records"] for row in rows)
 
 
 def test_equal_seeds_give_equal_reports(report):
@@ -80,17 +116,22 @@ def test_groups_are_split_whole_and_said(report):
     digits = data.load("digits").subset(np.arange(120))
     grouped = dataclasses.replace(digits, group=np.arange(120) // 3)
     settings = reports.Settings(
-        epsilons=(), delta=None, relation=None, shadows=4, width=2, plain_steps=2
+        epsilons=(), delta=None, relation=None, shadows=4, width=2, plain_steps=2, attack_steps=2
     )
     made = reports.run_report(KEY, grouped, settings)
     assert made["data"]["num_groups"] == 40
-    assert made["data"]["num_members"] == 60
+    assert made["data"]["num_population"] == 12
+    assert made["models"][0]["audit"] is None
     assert run.GROUP_LIMIT in made["limits"]
     assert run.GROUP_LIMIT not in report["limits"]
-    members = run._split(KEY, grouped).members
+    members = pools.make_split(KEY, grouped).members
+    assert len(members) % 3 == 0
     assert (members.reshape(-1, 3) // 3 == members.reshape(-1, 3)[:, :1] // 3).all()
+    few = dataclasses.replace(digits, group=np.arange(120) // 30)
+    with pytest.raises(ValueError, match="at least 8 groups"):
+        pools.make_split(KEY, few)
     page = reports.render_html({**made, "command": "", "seed": None}, date=DATE)
-    assert "split by 40 groups" in page
+    assert "by 40 groups" in page
 
 
 def test_inputs_are_a_fixed_function_of_the_record():
@@ -99,9 +140,9 @@ def test_inputs_are_a_fixed_function_of_the_record():
         x=np.repeat(x, 2, 0), y=np.array([0, 1]), name="one", num_classes=2, source="here"
     )
     expected = [0.5, -1, 1, -2, 1 + np.log(1e6)]
-    np.testing.assert_allclose(run._inputs(one)[0], expected, rtol=1e-6)
+    np.testing.assert_allclose(pools._inputs(one)[0], expected, rtol=1e-6)
     images = dataclasses.replace(one, x=np.full((2, 3, 2, 1), 0.25, np.float32))
-    assert run._inputs(images).shape == (2, 6)
+    assert pools._inputs(images).shape == (2, 6)
 
 
 def test_the_page_stands_alone_and_shows_the_numbers(report):
@@ -114,7 +155,8 @@ def test_the_page_stands_alone_and_shows_the_numbers(report):
         assert tables.upper(promise["epsilon"], 3) in page
     assert f"{private['noise_multiplier']:.4f}" in page
     assert f"{private['attacks']['lira']['auc']:.3f}" in page
-    assert "not resolvable with 200 non-members" in page
+    assert f"not resolvable with {report['data']['num_nonmembers']} non-members" in page
+    assert "at most 7.4 to 1, but with probability" in page
     assert "coarse" in page
     assert "&lt;digits &amp; more&gt;" in page
     for limit in report["limits"]:

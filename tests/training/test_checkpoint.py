@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -237,10 +238,17 @@ def check_kills(tmp_path, kind, kills, rng):
     started = time.monotonic()
     whole = run_worker(_folder(tmp_path / "whole"), kind)
     lasts = time.monotonic() - started
-    folder, done = _folder(tmp_path / "killed"), 0
+    folder, done, is_new = _folder(tmp_path / "killed"), 0, True
     for _ in range(kills):
+        started = time.monotonic()
         if run_worker(folder, kind, kill_after=rng.uniform(0.3, 1.0) * lasts) is None:
-            done += 1
+            done, is_new = done + 1, False
+            continue
+        # It was done before its kill: again from the start, by what a whole run takes now.
+        lasts = time.monotonic() - started if is_new else lasts
+        shutil.rmtree(folder)
+        _folder(folder)
+        is_new = True
     resumed = run_worker(folder, kind)
     assert sorted(resumed) == sorted(whole)
     for name, value in whole.items():

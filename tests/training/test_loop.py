@@ -196,6 +196,15 @@ def test_halves_of_groups_split_no_group_and_are_half_each(keys):
     assert len(np.unique(is_member, axis=0)) == 20
 
 
+def test_outputs_are_those_of_each_model_on_each_record(keys):
+    params = {"w": jax.random.normal(keys(1)[0], (3, 4, 2))}
+    x = jax.random.normal(keys(2)[1], (7, 4))
+    found = training.shadows.outputs(lambda p, x: x @ p["w"], params, x, batch_size=3)
+    np.testing.assert_allclose(found, np.einsum("nd,mdc->mnc", x, params["w"]), rtol=1e-5)
+    with pytest.raises(ValueError, match="batch_size"):
+        training.shadows.outputs(lambda p, x: x @ p["w"], params, x, batch_size=0)
+
+
 def test_halves_refuse_one_group(keys):
     with pytest.raises(ValueError, match="at least two groups"):
         training.shadows.halves(keys(1)[0], 3, num_models=2, group=np.zeros(3, int))

@@ -1,0 +1,109 @@
+"""A blind attack: membership from the raw inputs alone, without the target.
+
+It guards the other attacks: where it succeeds, members and non-members come from different
+distributions, and what an attack on the model finds need not be memorisation. In the shapes below
+`n` counts records.
+"""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Array, Bool, Float, Integer, Shaped
+
+from jaxpriv import _check
+from jaxpriv.attacks import _trained
+
+_CROSSED = 20
+"""Leading directions whose squares and products enter."""
+
+_SELECTED = 100
+"""Squares and products that enter: those that differ most between the training sides."""
+
+_INVERSE_PENALTY = 1e-2
+
+
+def cross_validated(
+    rng: np.random.Generator,
+    x: Shaped[Array | np.ndarray, "n ..."],
+    is_member: Bool[Array | np.ndarray, " n"] | Integer[Array | np.ndarray, " n"],
+    *,
+    folds: int = 5,
+) -> Float[np.ndarray, " n"]:
+    """Scores each record by a classifier that was trained on the other folds.
+
+    Logistic regression on the standardised inputs and on the 100 most telling of their squares
+    and of the products of their 20 leading directions: it sees shifts of means, of spreads and of
+    the main correlations. Everything is fitted on the training folds alone. An AUC near 1/2 does
+    not prove that the two sides are exchangeable; one clearly above it proves that they are not.
+
+    Args:
+      rng: advanced; equal generators give equal scores.
+      x: inputs of members and non-members, of any shape; flattened.
+      is_member: which of them the target was trained on.
+      folds: stratified; >= 2.
+
+    Returns:
+      Out-of-fold log odds at even priors; higher = more likely a member.
+
+    Raises:
+      ValueError: for NaN or infinite x, unequal lengths, membership other than 0 and 1, or fewer
+        members or non-members than folds.
+
+    References:
+      Das, Zhang and Tramèr, Blind Baselines Beat Membership Inference Attacks for Foundation
+      Models, 2024.
+    """
+    from sklearn import model_selection
+
+    inputs, truth = _trained.finite("x", x).astype(np.float32), np.asarray(is_member)
+    _check.positive_int(folds=folds)
+    _check.same_length(x=inputs, is_member=truth)
+    if not np.isin(truth, (0, 1)).all():
+        raise ValueError("Expected is_member to hold only 0 and 1, got other numbers.")
+    ins, outs = int((truth == 1).sum()), int((truth == 0).sum())
+    if not 2 <= folds <= min(ins, outs):
+        raise ValueError(
+            f"Expected 2 <= folds <= members and non-members, got folds={folds}, {ins} and {outs}."
+        )
+    flat = inputs.reshape(len(inputs), -1)
+    seed = int(rng.integers(2**31))
+    split = model_selection.StratifiedKFold(folds, shuffle=True, random_state=seed)
+    scores = np.zeros(len(flat))
+    width = flat.shape[1]
+    for train, held_out in split.split(flat, truth):
+        model = _classifier(width, min(_CROSSED, width, len(train)), seed)
+        # Inputs that never vary have no leading directions: 0 / 0 in their explained shares.
+        with np.errstate(invalid="ignore"):
+            model.fit(flat[train], truth[train])
+        scores[held_out] = model.decision_function(flat[held_out])
+    return scores
+
+
+def _classifier(width: int, crossed: int, seed: int) -> Any:
+    from sklearn import decomposition, feature_selection, linear_model, pipeline, preprocessing
+
+    directions = decomposition.PCA(crossed, svd_solver="randomized", random_state=seed)
+    products = preprocessing.PolynomialFeatures(2, include_bias=False)
+    second_order = pipeline.make_union(
+        preprocessing.FunctionTransformer(np.square), pipeline.make_pipeline(directions, products)
+    )
+    most = min(_SELECTED, width + crossed * (crossed + 3) // 2)
+    selected = feature_selection.SelectKBest(_difference, k=most)
+    return pipeline.make_pipeline(
+        preprocessing.StandardScaler(),
+        pipeline.make_union(
+            preprocessing.FunctionTransformer(), pipeline.make_pipeline(second_order, selected)
+        ),
+        preprocessing.StandardScaler(),
+        # Unbalanced, the intercepts would tell the folds apart by their shares of members.
+        linear_model.LogisticRegression(C=_INVERSE_PENALTY, class_weight="balanced"),
+    )
+
+
+def _difference(
+    columns: Float[np.ndarray, "n p"], is_member: np.ndarray
+) -> Float[np.ndarray, " p"]:
+    """How many deviations apart the means of the two sides are."""
+    inside = is_member.astype(bool)
+    gap = columns[inside].mean(axis=0) - columns[~inside].mean(axis=0)
+    return np.abs(gap) / _trained.spread(columns)

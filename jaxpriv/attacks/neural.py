@@ -1,0 +1,200 @@
+"""The neural attack: a network that learns from records whose membership the attacker knows.
+
+In the shapes below `n` counts records and `c` classes.
+"""
+
+import functools
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Integer, PRNGKeyArray, Shaped
+
+from jaxpriv import _check
+from jaxpriv._types import Params
+from jaxpriv.attacks import _trained
+
+
+class Outputs(NamedTuple):
+    """What the attacker sees of some records.
+
+    predictions: f(x): the paper's probabilities, or logits as in its authors' code; but the same
+      kind wherever one attack is concerned.
+    labels: true classes, in 0..c-1.
+    """
+
+    predictions: Shaped[Array | np.ndarray, "n c"]
+    labels: Integer[Array | np.ndarray, " n"]
+
+
+class AttackNet(nn.Module):
+    """The log odds of membership: one tower for f(x), one for y, and one that joins them.
+
+    Dense layers 1024-512-64 on f(x), 512-64 on the one-hot y, 256-64-1 on both; ReLU between
+    them; weights from N(0, 0.01^2), biases 0.
+
+    References:
+      Nasr et al., Machine Learning with Membership Privacy using Adversarial Regularization,
+      2018, Figure 3.
+    """
+
+    @nn.compact
+    def __call__(
+        self, prediction: Float[Array | np.ndarray, " c"], label: Integer[ArrayLike, ""]
+    ) -> Float[Array, ""]:
+        dense = functools.partial(nn.Dense, kernel_init=nn.initializers.normal(0.01))
+
+        def tower(x, *widths):
+            for width in widths:
+                x = nn.relu(dense(width)(x))
+            return x
+
+        seen = tower(prediction, 1024, 512, 64)
+        told = tower(jax.nn.one_hot(label, len(prediction)), 512, 64)
+        joined = tower(jnp.concatenate([seen, told]), 256, 64)
+        return dense(1)(joined)[0]
+
+
+def log_odds(
+    params: Params, prediction: Float[Array | np.ndarray, " c"], label: Integer[ArrayLike, ""]
+) -> Float[Array, ""]:
+    """Computes the log odds of membership of one example, log(h / (1 - h)).
+
+    Args:
+      params: of AttackNet.
+      prediction: f(x) of the kind that the attack was trained on.
+      label: the true class.
+
+    Returns:
+      Log odds at even priors, nats; > 0 says member. Differentiable in all floats.
+    """
+    return AttackNet().apply(params, prediction, label)  # pyright: ignore[reportReturnType]
+
+
+def log_h(
+    params: Params, prediction: Float[Array | np.ndarray, " c"], label: Integer[ArrayLike, ""]
+) -> Float[Array, ""]:
+    """Computes log h(x, y, f(x)) of one example, the term of adversarial regularisation.
+
+    Args:
+      params: of AttackNet.
+      prediction: f(x) of the kind that the attack was trained on.
+      label: the true class.
+
+    Returns:
+      The log of the probability of membership, at most 0, by log_sigmoid: never -inf.
+    """
+    return jax.nn.log_sigmoid(log_odds(params, prediction, label))
+
+
+def gain(params: Params, members: Outputs, others: Outputs) -> Float[Array, ""]:
+    """Computes the attacker's gain, E[log h] / 2 over members + E[log(1 - h)] / 2 over others.
+
+    Args:
+      params: of AttackNet.
+      members: float predictions of members.
+      others: of non-members; either side has weight 1/2, however many there are.
+
+    Returns:
+      The gain: -log 2 without evidence, at most 0.
+
+    References:
+      Nasr et al., Machine Learning with Membership Privacy using Adversarial Regularization,
+      2018, equations 3 and 4.
+    """
+    batched = jax.vmap(log_odds, in_axes=(None, 0, 0))
+    return _trained.gain(batched(params, *members), batched(params, *others))
+
+
+def fit(
+    key: PRNGKeyArray,
+    members: Outputs,
+    others: Outputs,
+    *,
+    steps: int,
+    batch_size: int = 128,
+    learning_rate: float = 1e-3,
+) -> Params:
+    """Trains AttackNet to tell known members from known non-members.
+
+    Maximises `gain` by Adam; every batch holds half members and half others, drawn with
+    replacement, so the two may differ in number.
+
+    Args:
+      key: consumed.
+      members: outputs for records that the classifier was trained on.
+      others: outputs for records that it was not trained on.
+      steps: of Adam; the small weights at the start hold the first hundred or so back.
+      batch_size: records a step; even.
+      learning_rate: of Adam; the paper's is 1e-3.
+
+    Returns:
+      The parameters of AttackNet, for `apply`.
+
+    Raises:
+      ValueError: for NaN or infinite predictions, labels out of range, no members or no others,
+        unequal numbers of classes, or a batch size that is odd.
+
+    References:
+      Nasr et al., Machine Learning with Membership Privacy using Adversarial Regularization,
+      2018, section 5.3.
+    """
+    _check.positive_int(steps=steps)
+    _trained.even(batch_size=batch_size)
+    ins, outs = _checked(members), _checked(others)
+    if not (len(ins.labels) and len(outs.labels)):
+        raise ValueError(
+            f"Expected members and others, got {len(ins.labels)} and {len(outs.labels)}."
+        )
+    if ins.predictions.shape[1] != outs.predictions.shape[1]:
+        raise ValueError(
+            f"Expected equally many classes, got {ins.predictions.shape[1]} for members "
+            f"and {outs.predictions.shape[1]} for others."
+        )
+    return _train(key, ins, outs, steps, batch_size, learning_rate)
+
+
+def apply(fitted: Params, outputs: Outputs) -> Float[np.ndarray, " n"]:
+    """Scores records by their log odds of membership.
+
+    Args:
+      fitted: from `fit`.
+      outputs: the target's, of the kind that `fit` saw.
+
+    Returns:
+      Log odds at even priors, nats; > 0 says member.
+
+    Raises:
+      ValueError: for NaN or infinite predictions, or labels out of range.
+    """
+    return np.asarray(_every_log_odds(fitted, *_checked(outputs)), np.float64)
+
+
+_every_log_odds = jax.jit(jax.vmap(log_odds, in_axes=(None, 0, 0)))
+
+
+@functools.partial(jax.jit, static_argnames=("steps", "batch_size"))
+def _train(key, members, others, steps, batch_size, learning_rate):
+    init_key, train_key = jax.random.split(key)
+
+    def draw(key, outputs):
+        rows = jax.random.randint(key, (batch_size // 2,), 0, len(outputs.labels))
+        return jax.tree.map(lambda leaf: leaf[rows], outputs)
+
+    def loss(params, key):
+        in_key, out_key = jax.random.split(key)
+        return -gain(params, draw(in_key, members), draw(out_key, others))
+
+    params = AttackNet().init(init_key, members.predictions[0], members.labels[0])
+    return _trained.minimise(train_key, loss, params, steps=steps, learning_rate=learning_rate)
+
+
+def _checked(outputs: Outputs) -> Outputs:
+    predictions = _trained.finite("predictions", outputs.predictions)
+    if predictions.ndim != 2:
+        raise ValueError(f"Expected predictions [n, c], got shape {list(predictions.shape)}.")
+    labels = _trained.classes(outputs.labels, predictions.shape[1])
+    _check.same_length(predictions=predictions, labels=labels)
+    return Outputs(jnp.asarray(predictions, jnp.float32), jnp.asarray(labels))

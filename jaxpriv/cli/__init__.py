@@ -1,0 +1,5 @@
+"""The command line: parses, then calls functions. `--help` imports no jax."""
+
+from jaxpriv.cli.program import main
+
+__all__ = ["main"]

@@ -1,0 +1,171 @@
+"""The quantile attack: the loss and the model against scikit-learn, and the rates it promises."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn import linear_model
+from sklearn import metrics as sklearn_metrics
+
+from jaxpriv import metrics
+from jaxpriv.attacks import quantile
+from tests import oracles
+
+FPRS = (0.01, 0.5, 0.1)
+SMALL = {"fprs": FPRS, "steps": 1000}
+
+
+def nonmembers(seed, n):
+    """Records whose score has its own level and its own spread, both known from the features."""
+    rng = np.random.default_rng(seed)
+    x = 5 + 3 * rng.normal(size=(n, 2))
+    level, spread = x[:, 0], np.exp((x[:, 1] - 5) / 6)
+    return x, level + spread * rng.normal(size=n), spread
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    x, scores, _ = nonmembers(0, 4000)
+    return quantile.fit(jax.random.key(0), x, scores, **SMALL)
+
+
+@given(st.lists(st.tuples(st.floats(-9, 9), st.floats(-9, 9)), min_size=1), st.floats(0.01, 0.99))
+def test_pinball_is_that_of_scikit_learn(pairs, level):
+    truth, predicted = np.array(pairs).T
+    ours = quantile.pinball(jnp.asarray(truth - predicted, jnp.float32), level).mean()
+    theirs = sklearn_metrics.mean_pinball_loss(truth, predicted, alpha=level)
+    assert float(ours) == pytest.approx(theirs, rel=1e-4, abs=1e-5)
+
+
+def test_rates_on_fresh_nonmembers_are_those_asked_for(fitted):
+    x, scores, _ = nonmembers(1, 20_000)
+    applied = quantile.apply(fitted, x, scores)
+    assert fitted.fprs == (0.5, 0.1, 0.01)
+    for fpr in fitted.fprs:
+        achieved = (applied > stats.norm.isf(fpr)).mean()
+        # The quantile of 4000 known records errs as well as the share of 20,000 fresh ones.
+        room = 4 * math.sqrt(fpr * (1 - fpr) * (1 / 4000 + 1 / 20_000))
+        assert abs(achieved - fpr) < room + 0.1 * fpr
+
+
+def test_one_threshold_is_each_records_own_quantile(fitted):
+    x, scores, _ = nonmembers(2, 3000)
+    applied, q = quantile.apply(fitted, x, scores), quantile.quantiles(fitted, x)
+    assert (np.diff(q, axis=1) > 0).all()
+    for i, fpr in enumerate(fitted.fprs):
+        assert ((applied > stats.norm.isf(fpr)) == (scores > q[:, i])).all()
+        np.testing.assert_allclose(
+            quantile.apply(fitted, x, q[:, i]), stats.norm.isf(fpr), atol=1e-9
+        )
+
+
+def test_predicts_as_well_as_linear_quantile_regression_and_the_truth(fitted):
+    known, fresh = nonmembers(0, 4000), nonmembers(3, 4000)
+    q = quantile.quantiles(fitted, fresh[0])
+    linear = linear_model.QuantileRegressor(quantile=0.9, alpha=0).fit(
+        known[0][:1000], known[1][:1000]
+    )
+    loss = lambda p: sklearn_metrics.mean_pinball_loss(fresh[1], p, alpha=0.9)  # noqa: E731
+    exact = fresh[0][:, 0] + fresh[2] * stats.norm.ppf(0.9)
+    assert (
+        loss(exact) * 0.99 < loss(q[:, 1]) < min(1.05 * loss(exact), loss(linear.predict(fresh[0])))
+    )
+    assert loss(q[:, 0]) > 1.05 * loss(exact)  # another quantile is told apart
+
+
+def test_normal_scores_beat_a_global_threshold(fitted):
+    """Members score one of their own deviations higher; levels differ by three."""
+    (x, others, _), (x_in, ins, spread) = nonmembers(4, 2000), nonmembers(5, 2000)
+    ins = ins + spread
+    is_member = np.repeat([0, 1], 2000)
+    scores = np.concatenate([others, ins])
+    applied = quantile.apply(fitted, np.concatenate([x, x_in]), scores)
+    best = stats.norm.cdf(1 / math.sqrt(2))
+    error = math.sqrt(best * (1 - best) / 2000)
+    auc = metrics.membership(applied, is_member).auc
+    assert best - 0.04 < auc < best + 4 * error
+    assert metrics.membership(scores, is_member).auc < best - 0.1
+
+
+def test_features_that_never_vary_leave_the_plain_quantiles(keys):
+    scores = np.random.default_rng(6).gumbel(size=4000)
+    more = SMALL | {"learning_rate": 1e-2}
+    constant = quantile.fit(keys(1)[0], np.full((4000, 2), 7.0), scores, **more)
+    q = quantile.quantiles(constant, np.full((1, 2), 7.0))[0]
+    for fpr, found in zip(constant.fprs, q, strict=True):
+        assert (scores > found).mean() == pytest.approx(fpr, abs=0.02 if fpr > 0.01 else 0.006)
+
+
+def test_constant_scores_are_no_evidence(keys):
+    x = np.random.default_rng(7).normal(size=(64, 2))
+    constant = quantile.fit(
+        keys(1)[0], np.zeros((64, 2)), np.full(64, 3.0), fprs=(0.5, 0.1), steps=5
+    )
+    found = quantile.apply(constant, np.zeros((64, 2)), np.full(64, 3.0))
+    assert metrics.membership(found, x[:, 0] > 0).auc == 0.5
+
+
+def test_units_are_those_of_the_known_nonmembers(fitted):
+    x, scores, _ = nonmembers(0, 4000)
+    np.testing.assert_allclose(fitted.features, [x.mean(axis=0), x.std(axis=0)])
+    np.testing.assert_allclose(fitted.scores, [scores.mean(), scores.std()])
+
+
+def test_equal_keys_give_equal_scores_and_order_does_not_matter(fitted, keys):
+    x, scores, _ = nonmembers(0, 4000)
+    again = quantile.fit(jax.random.key(0), x, scores, **SMALL)
+    other = quantile.fit(keys(1)[0], x, scores, **SMALL)
+    applied = quantile.apply(fitted, x, scores)
+    assert (applied == quantile.apply(again, x, scores)).all()
+    assert not (applied == quantile.apply(other, x, scores)).all()
+    order = np.random.default_rng(0).permutation(4000)
+    np.testing.assert_allclose(
+        quantile.apply(fitted, x[order], scores[order]), applied[order], rtol=1e-4, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_small_floats_are_taken_exactly(dtype, fitted):
+    small = [jnp.asarray(a, dtype) for a in nonmembers(8, 50)[:2]]
+    exact = [np.asarray(a).astype(np.float64) for a in small]
+    assert (quantile.apply(fitted, *small) == quantile.apply(fitted, *exact)).all()
+
+
+def test_infinite_scores_stay_infinite(fitted):
+    ends = np.array([np.inf, -np.inf])
+    assert (quantile.apply(fitted, np.zeros((2, 2)), ends) == ends).all()
+
+
+BAD = {
+    "nan features": ({"features": np.full((4, 2), np.nan)}, "features without NaN, got 8"),
+    "infinite": ({"scores": np.array([0.0, 1.0, 2.0, np.inf])}, "finite scores, got 1 infinite"),
+    "one rate": ({"fprs": (0.1,)}, "at least two distinct fprs"),
+    "rates repeat": ({"fprs": (0.1, 0.1, 0.2)}, "at least two distinct fprs"),
+    "rate": ({"fprs": (0.1, 1.0)}, "0 < fpr < 1, got fpr=1.0"),
+    "length": ({"scores": np.zeros(3)}, "equal lengths"),
+    "few": (
+        {"features": np.zeros((1, 2)), "scores": np.zeros(1)},
+        "at least two known non-members",
+    ),
+    "steps": ({"steps": 0}, "steps >= 1"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_fit_refuses_in_one_line(case, keys):
+    change, message = BAD[case]
+    good = {"features": np.zeros((4, 2)), "scores": np.arange(4.0), "fprs": FPRS, "steps": 1}
+    with pytest.raises(ValueError, match=rf"^Expected {message}[^\n]*\.$"):
+        oracles.unhooked(quantile.fit)(keys(1)[0], **(good | change))
+
+
+def test_apply_refuses_nan_and_other_features(fitted):
+    with pytest.raises(ValueError, match="Expected scores without NaN, got 1"):
+        quantile.apply(fitted, np.zeros((1, 2)), np.array([np.nan]))
+    with pytest.raises(ValueError, match=r"Expected features \[n, 2\], got shape \[1, 3\]"):
+        quantile.apply(fitted, np.zeros((1, 3)), np.zeros(1))

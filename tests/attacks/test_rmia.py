@@ -1,0 +1,260 @@
+"""RMIA against loops over records and population, the published formulas, and edge cases."""
+
+import math
+
+import jax.numpy as jnp
+import jaxtyping
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from jaxpriv import metrics
+from jaxpriv.attacks import lira, rmia
+
+wild = st.one_of(
+    st.floats(-8, 0), st.sampled_from([-np.inf, 0.0, -745.0, -1e30, -1.7e308, -1e-320])
+)
+
+
+def offline(*arrays, population, gamma, a=0.3):
+    return rmia.offline(*arrays, population=population, gamma=gamma, a=a)
+
+
+ATTACKS = [rmia.online, offline]
+
+
+def slow(log_probs, shadow_log_probs, inside, *, population, gamma, a=None):
+    """The definition, one record and one population record at a time; online without a."""
+
+    def prior(p, mask):
+        out = p[~mask].mean()
+        inner = out if mask.sum() == 0 else p[mask].mean()
+        return (inner + out) / 2 if a is None else ((1 + a) * out + (1 - a)) / 2
+
+    never = np.zeros(len(inside), bool)
+    scores = []
+    for i, log_p in enumerate(log_probs):
+        ratio_x = math.exp(log_p) / prior(np.exp(shadow_log_probs[:, i]), inside[:, i])
+        dominated = 0
+        for j, log_q in enumerate(population.log_probs):
+            p_z = prior(np.exp(population.shadow_log_probs[:, j]), never)
+            dominated += ratio_x / (math.exp(log_q) / p_z) >= gamma
+        scores.append(dominated / len(population.log_probs))
+    return np.array(scores)
+
+
+def trainings(seed, *, shadows=16, records=60, others=40, gap=1.0):
+    """Label probabilities by a logistic of difficulty, noise and membership."""
+    rng = np.random.default_rng(seed)
+    half = rng.permuted(np.tile(np.arange(records) % 2 == 0, (shadows // 2, 1)), axis=1)
+    inside, is_member = np.concatenate([half, ~half]), rng.random(records) < 0.5
+    level, other_level = rng.normal(size=records), rng.normal(size=others)
+
+    def draw(level, hold):
+        return -np.logaddexp(0, -(level + gap * hold + rng.normal(size=hold.shape)))
+
+    population = rmia.Population(
+        draw(other_level, np.zeros(others)), draw(other_level, np.zeros((shadows, others)))
+    )
+    return (draw(level, is_member), draw(level, inside), inside), population, is_member
+
+
+@pytest.fixture
+def unchecked():
+    """As outside pytest, where shapes are checked by the library alone."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.parametrize("gamma", [0.7, 1.0, 2.0])
+@pytest.mark.parametrize("a", [None, 0.0, 0.3, 1.0])
+def test_the_share_is_that_of_the_loops(gamma, a):
+    arrays, population, _ = trainings(1)
+    given_a = {} if a is None else {"a": a}
+    attack = rmia.online if a is None else rmia.offline
+    ours = attack(*arrays, population=population, gamma=gamma, **given_a)
+    theirs = slow(*arrays, population=population, gamma=gamma, a=a)
+    assert 0.05 < theirs.mean() < 0.95
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_records_in_blocks_are_records_alone():
+    arrays, population, _ = trainings(2, records=5000, shadows=4)
+    whole = rmia.online(*arrays, population=population, gamma=1.5)
+    some = np.arange(0, 5000, 97)
+    alone = rmia.online(*(x[..., some] for x in arrays), population=population, gamma=1.5)
+    assert (whole[some] == alone).all()
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_members_are_found_and_exchangeable_records_are_not(attack):
+    for gap, low, high in ((2.0, 0.75, 1.0), (0.0, 0.46, 0.54)):
+        arrays, population, is_member = trainings(3, records=2000, others=500, gap=gap)
+        auc = metrics.membership(attack(*arrays, population=population, gamma=1.0), is_member).auc
+        assert low < auc < high
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_it_ranks_by_the_relative_ratio_where_the_population_resolves(attack):
+    arrays, population, _ = trainings(4, others=3)
+    few = attack(*arrays, population=population, gamma=1.0)
+    assert set(few) <= {0.0, 1 / 3, 2 / 3, 1.0}
+    larger = attack(*arrays, population=population, gamma=4.0)
+    assert (larger <= few).all()
+    assert larger.mean() < few.mean()
+
+
+def test_equal_ratios_are_dominated_at_gamma_one_only():
+    half = np.full(3, math.log(0.5))
+    shadows, inside = np.tile(half, (4, 1)), np.eye(4, 3, dtype=bool)
+    population = rmia.Population(half[:2], shadows[:, :2])
+    for gamma, share in ((1.0, 1.0), (1.0001, 0.0), (0.9999, 1.0)):
+        found = rmia.online(half, shadows, inside, population=population, gamma=gamma)
+        assert found.tolist() == [share] * 3
+
+
+def test_offline_does_not_look_at_in_scores():
+    arrays, population, _ = trainings(5)
+    scores, shadows, inside = arrays
+    other = np.where(inside, -3.0, shadows)
+    plain = offline(*arrays, population=population, gamma=1.0)
+    assert (offline(scores, other, inside, population=population, gamma=1.0) == plain).all()
+    changed = rmia.online(scores, other, inside, population=population, gamma=1.0)
+    assert (changed != rmia.online(*arrays, population=population, gamma=1.0)).any()
+
+
+def test_at_a_one_offline_on_records_that_no_shadow_holds_is_online_by_the_mean():
+    (scores, shadows, inside), population, _ = trainings(6)
+    never = np.zeros_like(inside)
+    found = rmia.offline(scores, shadows, never, population=population, gamma=1.0, a=1.0)
+    ratio = scores - np.log(np.exp(shadows).mean(axis=0))
+    others = population.log_probs - np.log(np.exp(population.shadow_log_probs).mean(axis=0))
+    np.testing.assert_array_equal(found, (ratio[:, None] >= others).mean(axis=1))
+
+
+def test_records_without_evidence_count_as_ratio_one():
+    (scores, shadows, inside), population, _ = trainings(7)
+    inside[:, 0], inside[:, 1] = True, False
+    known = population.log_probs - np.log(np.exp(population.shadow_log_probs).mean(axis=0))
+    found = rmia.online(scores, shadows, inside, population=population, gamma=1.2)
+    assert (found[:2] == (known <= -math.log(1.2)).mean()).all()
+    assert (~lira.covered(inside)[:2]).all()
+    alone = rmia.offline(scores, shadows, inside, population=population, gamma=1.2, a=1.0)
+    assert alone[0] == found[0]
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+@given(st.data())
+def test_no_log_probability_breaks_it(attack, data):
+    m, n, k = (
+        data.draw(st.integers(1, 5)),
+        data.draw(st.integers(1, 4)),
+        data.draw(st.integers(1, 4)),
+    )
+    draw = lambda *shape: data.draw(npst.arrays(np.float64, shape, elements=wild))  # noqa: E731
+    inside = data.draw(npst.arrays(bool, (m, n)))
+    population = rmia.Population(draw(k), draw(m, k))
+    found = attack(draw(n), draw(m, n), inside, population=population, gamma=1.5)
+    assert ((found >= 0) & (found <= 1)).all()
+
+
+def test_records_impossible_under_every_model_count_as_ratio_one():
+    never, shadows = np.full(1, -np.inf), np.full((2, 1), -np.inf)
+    inside = np.array([[True], [False]])
+    for others, share in (([-2.0, -1.0, -0.4], 2 / 3), ([-0.5, -0.4, 0.0], 1 / 3)):
+        population = rmia.Population(np.array(others), np.full((2, 3), -0.5))
+        for attack in (rmia.online, lambda *x, **more: rmia.offline(*x, a=1.0, **more)):
+            found = attack(never, shadows, inside, population=population, gamma=1.0)
+            assert found.tolist() == [share]
+
+
+def test_tiny_probabilities_keep_their_ratios():
+    """e^-2000 underflows in float64; ratios of such numbers do not."""
+    arrays, population, _ = trainings(8)
+    scores, shadows, inside = arrays
+    plain = rmia.online(*arrays, population=population, gamma=1.3)
+    low = rmia.Population(population.log_probs - 2000, population.shadow_log_probs - 2000)
+    moved = rmia.online(scores - 2000, shadows - 2000, inside, population=low, gamma=1.3)
+    np.testing.assert_allclose(moved, plain, atol=0.03)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.float32])
+def test_small_floats_are_taken_exactly(attack, dtype):
+    (scores, shadows, inside), population, _ = trainings(9)
+    small = [jnp.asarray(x, dtype) for x in (scores, shadows, *population)]
+    exact = [np.asarray(x).astype(np.float64) for x in small]
+    found = [
+        attack(x[0], x[1], inside, population=rmia.Population(*x[2:]), gamma=1.0)
+        for x in (small, exact)
+    ]
+    assert (found[0] == found[1]).all()
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_the_order_of_everything_is_free(attack):
+    (scores, shadows, inside), population, _ = trainings(10)
+    plain = attack(scores, shadows, inside, population=population, gamma=1.0)
+    rng = np.random.default_rng(0)
+    rows, columns, others = rng.permutation(16), rng.permutation(60), rng.permutation(40)
+    mixed = attack(
+        scores[columns],
+        shadows[rows][:, columns],
+        inside[rows][:, columns],
+        population=rmia.Population(
+            population.log_probs[others], population.shadow_log_probs[rows][:, others]
+        ),
+        gamma=1.0,
+    )
+    np.testing.assert_allclose(mixed, plain[columns], atol=1e-12)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"log_probs": np.array([0.5, -1.0])},
+            "Expected log_probs <= 0, log probabilities, got 0.5",
+        ),
+        ({"log_probs": np.array([np.nan, -1.0])}, "Expected log_probs without NaN, got 1 NaN"),
+        ({"log_probs": np.zeros(3)}, r"Expected shapes \[n\], \[m, n\] and \[m, n\]"),
+        ({"inside": np.full((3, 2), 2)}, "Expected shadow_is_member to hold only 0 and 1"),
+        (
+            {"others": np.zeros(0), "other_shadows": np.zeros((3, 0))},
+            "Expected a population of shapes",
+        ),
+        (
+            {"other_shadows": np.zeros((2, 4))},
+            r"Expected a population of shapes \[k\] and \[3, k\]",
+        ),
+        ({"other_shadows": np.ones((3, 4))}, "Expected population.shadow_log_probs <= 0"),
+        ({"gamma": 0.0}, "Expected gamma > 0, got gamma=0.0"),
+        ({"log_probs": np.zeros((2, 1)), "shadows": np.zeros((3, 2, 1))}, r"Expected log_probs of"),
+    ],
+)
+def test_refuses_in_one_line(attack, change, message):
+    given_arrays = {
+        "log_probs": np.zeros(2),
+        "shadows": np.zeros((3, 2)),
+        "inside": np.eye(3, 2, dtype=bool),
+        "others": np.zeros(4),
+        "other_shadows": np.zeros((3, 4)),
+        "gamma": 1.0,
+        **change,
+    }
+    scores, shadows, inside, others, other_shadows, gamma = given_arrays.values()
+    population = rmia.Population(others, other_shadows)
+    with pytest.raises(ValueError, match=rf"^{message}[^\n]*\.$"):
+        attack(scores, shadows, inside, population=population, gamma=gamma)
+
+
+@pytest.mark.parametrize("a", [-0.1, 1.1, math.nan])
+def test_offline_refuses_a_outside_the_unit_interval(a):
+    arrays, population, _ = trainings(11)
+    with pytest.raises(ValueError, match="Expected 0 <= a <= 1, got a="):
+        rmia.offline(*arrays, population=population, gamma=1.0, a=a)

@@ -1,0 +1,220 @@
+import jax
+import jax.numpy as jnp
+import jaxtyping
+import numpy as np
+import optax
+import pytest
+from scipy import stats
+
+from jaxpriv import grads, sampling, training
+from jaxpriv.audit import noise
+
+LEVEL = 0.01
+SHAPES = {"w": (20, 12, 10), "v": (20, 12, 10), "b": (20, 7)}
+
+
+@pytest.fixture
+def unchecked():
+    """As outside pytest, where shapes are checked by the library alone."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def right(seed=0, std=1.0):
+    rng = np.random.default_rng(seed)
+    return {name: std * rng.normal(size=shape) for name, shape in SHAPES.items()}
+
+
+def check(residuals, *, std=1.0, level=LEVEL, batch_sizes=None):
+    return noise.check_noise(residuals, std=std, level=level, batch_sizes=batch_sizes)
+
+
+def test_right_noise_passes_and_wrong_levels_do_not():
+    residuals = right(std=2.5)
+    found = check(residuals, std=2.5)
+    assert found.rejected == ()
+    assert found.std_ratio == pytest.approx(1, abs=0.03)
+    for factor in (2 / 3, 3 / 2):
+        wrong = check(residuals, std=2.5 * factor)
+        assert set(wrong.rejected) == {"level ['w']", "level ['v']", "level ['b']"}
+        assert wrong.std_ratio == pytest.approx(1 / factor, rel=0.03)
+
+
+def test_the_level_test_is_the_chi_square():
+    residuals = right()
+    found = check(residuals)
+    for name, leaf in residuals.items():
+        below = stats.chi2.cdf((leaf**2).sum(), leaf.size)
+        expected = 2 * min(below, 1 - below)
+        assert found.p_values[f"level ['{name}']"] == pytest.approx(expected, rel=1e-9)
+
+
+def test_correlations_are_tested_as_student_would():
+    rng = np.random.default_rng(3)
+    a, b = rng.normal(size=(2, 40))
+    b = b + 0.3 * a
+    # Without means taken off: the t of a regression through the origin, 39 degrees of freedom.
+    slope = a @ b / (a @ a)
+    t = slope / np.sqrt(((b - slope * a) ** 2).sum() / 39 / (a @ a))
+    found = check({"a": a[None], "b": b[None]}).p_values["leaves"]
+    assert found == pytest.approx(2 * stats.t.sf(abs(t), 39), rel=1e-9)
+    pair = check(np.stack([a, b])).p_values
+    assert pair["steps"] == pytest.approx(found, rel=1e-9)
+    assert list(pair) == ["level noise", "steps", "entries noise"]
+
+
+def test_one_key_for_equal_shaped_leaves_is_caught():
+    residuals = right()
+    assert check({**residuals, "v": residuals["w"]}).rejected == ("leaves",)
+    assert check({**residuals, "v": -residuals["w"]}).rejected == ("leaves",)
+
+
+def test_one_key_for_leaves_of_other_shapes_is_caught():
+    residuals = right()
+    shared = residuals["w"].reshape(20, -1)[:, :7]
+    assert check({**residuals, "b": shared}).rejected == ("leaves",)
+
+
+def test_noise_that_is_repeated_after_a_resume_or_in_another_run_is_caught():
+    first, second = right(0), right(1)
+    stacked = {name: np.concatenate([first[name], second[name]]) for name in first}
+    assert check(stacked).rejected == ()
+    again = {name: np.concatenate([leaf, leaf[-3:]]) for name, leaf in first.items()}
+    assert check(again).rejected == ("steps",)
+    # A quarter of the variance shared between two steps is enough.
+    weak = {name: leaf.copy() for name, leaf in first.items()}
+    for leaf in weak.values():
+        leaf[5] = leaf[4] / 2 + np.sqrt(3) / 2 * leaf[5]
+    assert check(weak).rejected == ("steps",)
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_noise_that_is_broadcast_along_an_axis_is_caught(axis):
+    residuals = right()
+    first = np.take(residuals["w"], [0], axis=axis)
+    broadcast = np.broadcast_to(first, SHAPES["w"])
+    assert "entries ['w']" in check({**residuals, "w": broadcast}).rejected
+
+
+def test_two_equal_columns_are_caught():
+    residuals = right()
+    residuals["w"][:, :, 9] = residuals["w"][:, :, 8]
+    assert check(residuals).rejected == ("entries ['w']",)
+
+
+def test_noise_that_scales_with_the_realised_batch_is_caught():
+    sizes = np.random.default_rng(2).binomial(100, 0.2, 20)
+    assert check(right(), batch_sizes=sizes).rejected == ()
+    scale = sizes / 20
+    scaled = {
+        name: leaf * scale.reshape(-1, *[1] * (leaf.ndim - 1)) for name, leaf in right().items()
+    }
+    assert "batch_size" in check(scaled, batch_sizes=sizes).rejected
+    assert "batch_size" not in check(scaled).p_values
+
+
+def test_a_missing_or_constant_noise_is_rejected_without_a_warning():
+    zeros = {name: np.zeros(shape) for name, shape in SHAPES.items()}
+    found = check(zeros, batch_sizes=np.arange(20))
+    assert {"level ['w']", "level ['v']", "level ['b']"} <= set(found.rejected)
+    assert found.std_ratio == 0
+    ones = {name: np.ones(shape) for name, shape in SHAPES.items()}
+    assert {"steps", "leaves"} <= set(check(ones).rejected)
+
+
+@pytest.mark.parametrize("shape", [{"a": (8, 3), "b": (8, 3)}, {"a": (3, 40), "b": (3, 1)}])
+def test_right_noise_is_rejected_no_more_often_than_the_level(shape):
+    rng, level, draws, names = np.random.default_rng(7), 0.2, 400, set()
+    sizes = rng.integers(1, 30, next(iter(shape.values()))[0])
+    rejections = np.zeros(draws)
+    smallest: dict[str, list[float]] = {}
+    for i in range(draws):
+        residuals = {name: rng.normal(size=s) for name, s in shape.items()}
+        found = check(residuals, level=level, batch_sizes=sizes)
+        rejections[i] = bool(found.rejected)
+        names |= set(found.p_values)
+        for name, p in found.p_values.items():
+            smallest.setdefault(name, []).append(p)
+    assert rejections.sum() <= stats.binom.isf(1e-3, draws, level)
+    assert rejections.sum() > 0.4 * level * draws
+    for name, values in smallest.items():
+        assert np.sum(np.array(values) <= 0.1) <= stats.binom.isf(1e-4, draws, 0.1), name
+    # These two are exact, so uniform.
+    for name in ("batch_size", "level ['a']"):
+        assert stats.kstest(smallest[name], "uniform").pvalue > 1e-3
+
+
+def test_holm_is_the_step_down_procedure():
+    adjusted = noise.holm({"a": 0.04, "b": 0.01, "c": 0.03, "d": 0.9})
+    expected = {"a": 0.09, "b": 0.04, "c": 0.09, "d": 0.9}
+    assert adjusted == pytest.approx(expected)
+    assert list(adjusted) == ["a", "b", "c", "d"]
+
+
+def released(key, alg, grad, steps):
+    """The noise of real DP-SGD steps: the noisy sum, read off plain SGD, minus the clipped sum."""
+    x = jax.random.normal(jax.random.key(1), (50, 30))
+
+    def step(state, key):
+        sample_key, update_key = jax.random.split(key)
+        indices, mask = alg.sampler.sample(sample_key)
+        clipped = grad(state.params, x[indices], mask, update_key).total
+        new, _ = alg.update(update_key, state, x[indices], mask)
+        moved = jax.tree.map(jnp.subtract, state.params, new.params)
+        noisy = jax.tree.map(lambda m: m * alg.sampler.expected_batch_size, moved)
+        return new, (jax.tree.map(jnp.subtract, noisy, clipped), mask.sum())
+
+    state = alg.init({"w": jnp.zeros((30, 2)), "v": jnp.zeros((30, 2))})
+    return jax.lax.scan(step, state, jax.random.split(key, steps))[1]
+
+
+def test_the_noise_of_dpsgd_passes(keys):
+    def loss(params, x, key):
+        return jnp.sum((x @ params["w"] - 1) ** 2) + jnp.sum((x @ params["v"] + 1) ** 2)
+
+    grad = grads.clipped_grad(loss, clip_norm=2.0)
+    sampler = sampling.poisson(50, sampling_prob=0.2)
+    alg = training.dpsgd(grad, optax.sgd(1.0), sampler, noise_multiplier=1.5)
+    residuals, sizes = jax.jit(jax.vmap(lambda key: released(key, alg, grad, 8)))(keys(2))
+    first = jax.tree.map(lambda leaf: leaf[0], residuals)
+    found = check(first, std=3.0, batch_sizes=sizes[0])
+    assert found.rejected == ()
+    assert found.std_ratio == pytest.approx(1, abs=4 / np.sqrt(2 * 8 * 120))
+    assert check(first, std=2.0).rejected
+    runs = jax.tree.map(lambda leaf: leaf.reshape(16, *leaf.shape[2:]), residuals)
+    assert check(runs, std=3.0).rejected == ()
+    same = jax.tree.map(lambda leaf: np.concatenate([leaf, leaf]), first)
+    assert "steps" in check(same, std=3.0).rejected
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: check(right(), std=0.0), "Expected std > 0, got std=0.0."),
+        (lambda: check(right(), level=1.0), "Expected 0 < level < 1, got level=1.0."),
+        (lambda: check({}), "Expected residuals with a leading axis of steps, got none."),
+        (lambda: check({"w": np.zeros((3, 0))}), "Expected residuals with a leading axis"),
+        (
+            lambda: check({"w": np.zeros((3, 2)), "b": np.zeros((4, 2))}),
+            "Expected equally many steps",
+        ),
+        (
+            lambda: check({"w": np.array([[np.nan]])}),
+            r"Expected finite residuals, got others in \['w'\].",
+        ),
+        (
+            lambda: check(right(), batch_sizes=np.arange(3)),
+            "Expected equal lengths, got len",
+        ),
+        (
+            lambda: check(right(), batch_sizes=np.ones(20)),
+            "Expected finite batch_sizes that differ.",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_refuses_bad_input_in_one_line(call, message):
+    with pytest.raises(ValueError, match=message) as info:
+        call()
+    assert "\n" not in str(info.value)

@@ -1,0 +1,111 @@
+"""Metrics in parts: each is that of its records alone, and what cannot be measured says why."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxpriv import metrics
+from jaxpriv.metrics import slices
+from tests import oracles
+
+
+def drawn(seed, n=400):
+    rng = np.random.default_rng(seed)
+    is_member, part = rng.random(n) < 0.5, rng.integers(4, size=n)
+    return rng.normal(size=n) + part * is_member, is_member, part
+
+
+@pytest.mark.parametrize("names", [np.arange(4), np.array(list("dacb")), np.array([0.5, 1, 2, -1])])
+def test_each_part_is_measured_as_if_alone(names):
+    scores, is_member, part = drawn(0)
+    found = slices.by(scores, is_member, by=names[part], confidence=0.9)
+    assert [each.value for each in found] == sorted(names.tolist())
+    for each in found:
+        mine = names[part] == each.value
+        assert each.measured == metrics.membership(scores[mine], is_member[mine], confidence=0.9)
+        assert (each.num_members, each.num_nonmembers, each.reason) == (
+            is_member[mine].sum(),
+            (~is_member[mine]).sum(),
+            None,
+        )
+    assert sum(each.num_members + each.num_nonmembers for each in found) == 400
+
+
+def test_the_exposed_part_is_found():
+    scores, is_member, part = drawn(1)
+    auc = [s.measured.auc for s in slices.by(scores, is_member, by=part, confidence=0.95)]
+    assert auc[0] < 0.6 < 0.9 < auc[3]
+
+
+def test_what_cannot_be_measured_says_why():
+    scores, is_member = np.arange(6.0), np.array([1, 1, 0, 0, 1, 0])
+    part = np.array([0, 0, 1, 1, 2, 2])
+    found = slices.by(scores, is_member, by=part, confidence=0.95, expected=[3, 2, 1, 0])
+    assert [(s.value, s.reason, s.measured is None) for s in found] == [
+        (3, "empty", True),
+        (2, None, False),
+        (1, "no members", True),
+        (0, "no non-members", True),
+    ]
+    (only,) = slices.by(scores, np.ones(6), by=np.ones(6, bool), confidence=0.95)
+    assert (only.value, only.num_members, only.reason) == (True, 6, "no non-members")
+
+
+def test_arrays_of_any_kind_are_taken():
+    scores, is_member, part = drawn(2)
+    plain = slices.by(scores, is_member, by=part, confidence=0.9)
+    columns = slices.by(scores[:, None], is_member[:, None], by=jnp.asarray(part), confidence=0.9)
+    assert columns == plain
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 1.0, 2.5, np.inf, -np.inf, -1e30]), max_size=40),
+    st.integers(1, 12),
+)
+def test_equal_values_share_a_bin_and_bins_ascend(values, num_bins):
+    values = np.array(values, float)
+    bins = slices.percentile_bins(values, num_bins=num_bins)
+    assert bins.shape == values.shape
+    assert ((bins >= 0) & (bins < num_bins)).all()
+    for value, mine in zip(values, bins, strict=True):
+        assert (bins[values == value] == mine).all()
+        assert (bins[values > value] >= mine).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, jnp.bfloat16, np.int32])
+def test_distinct_values_fill_bins_evenly(dtype):
+    values = np.random.default_rng(0).permutation(103).astype(dtype)
+    bins = slices.percentile_bins(jnp.asarray(values), num_bins=10)
+    assert set(np.bincount(bins, minlength=10)) == {10, 11}
+    assert (np.argsort(np.asarray(values).astype(float)) == np.lexsort((values, bins))).all()
+
+
+def test_empty_bins_are_told():
+    bins = slices.percentile_bins(np.array([1.0, 1, 1, 1, 5, 6]), num_bins=3)
+    assert bins.tolist() == [0, 0, 0, 0, 2, 2]
+    found = slices.by(
+        np.arange(6.0), np.tile([0, 1], 3), by=bins, confidence=0.9, expected=range(3)
+    )
+    assert [s.reason for s in found] == [None, "empty", None]
+
+
+def test_refuses_in_one_line():
+    by = oracles.unhooked(slices.by)
+    scores, is_member = np.arange(3.0), np.array([0, 1, 1])
+    for part, more, message in (
+        (np.arange(3), {"max_slices": 2}, "Expected at most 2 slices, got 3"),
+        (np.arange(2), {}, "Expected equal lengths"),
+        (np.array([np.nan, 1, 1]), {}, "Expected by without NaN, got 1 NaN"),
+        (np.arange(3), {"expected": [0, 1]}, "Expected by to hold only the expected parts, got 2"),
+        (np.arange(3), {"confidence": 1.0}, "Expected 0 < confidence < 1"),
+    ):
+        with pytest.raises(ValueError, match=rf"^{message}[^\n]*\.$"):
+            by(scores, is_member, by=part, **{"confidence": 0.9, **more})
+    with pytest.raises(ValueError, match="Expected scores without NaN"):
+        by(scores * np.nan, is_member, by=np.arange(3), confidence=0.9)
+    with pytest.raises(ValueError, match="Expected num_bins >= 1"):
+        slices.percentile_bins(scores, num_bins=0)
+    with pytest.raises(ValueError, match="Expected values without NaN, got 3 NaN"):
+        slices.percentile_bins(scores * np.nan, num_bins=2)
