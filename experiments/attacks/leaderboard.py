@@ -68,6 +68,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
 }
 BATCH = 128
+_AT_ONCE = 6  # models between checkpoints
 LOW = ("0.01", "0.001")
 SHOWN = ("loss threshold", "shadow classifier", "LiRA offline", "LiRA online", "RMIA online")
 RATIOS = ("LiRA offline", "LiRA online", "RMIA offline", "RMIA online")
@@ -193,6 +194,7 @@ class _Victim:
             (jnp.asarray(self.pool.x), jnp.asarray(self.pool.y)),
             is_member=self.is_member,
             steps=self.steps,
+            chunk=_AT_ONCE,
             checkpoints=training.Checkpoints(directory=self.folder / "models"),
         )
 

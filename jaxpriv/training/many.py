@@ -20,6 +20,7 @@ from jaxpriv.training.algorithms import Algorithm
 from jaxpriv.training.checkpoint import Checkpoints, fingerprint
 
 _MODELS_AT_ONCE = 64
+_MODELS_BETWEEN_CHECKPOINTS = 8
 _BYTES_AT_ONCE = 2**30
 
 
@@ -63,7 +64,8 @@ def fit_many(
       steps: of every model.
       hyper: pytree with leading axis m, or None; checked on the host for every model first.
       chunk: models in one program, which bounds memory; default: as many as fit 1 GiB of
-        parameters and optimiser state, at most 64 where vmap is used.
+        parameters and optimiser state, at most 64 where vmap is used, and at most 8 with
+        checkpoints.
       checkpoints: where finished chunks are saved, all of them, and looked for.
 
     Returns:
@@ -79,6 +81,7 @@ def fit_many(
     strategy: Literal["vmap", "map"] = "map" if jax.default_backend() == "cpu" else "vmap"
     if chunk is None:
         chunk = _default_chunk(make_alg(_row(hyper, 0)), _row(params, 0), many, strategy)
+        chunk = chunk if checkpoints is None else min(chunk, _MODELS_BETWEEN_CHECKPOINTS)
     _check.positive_int(chunk=chunk)
 
     def one(run):
