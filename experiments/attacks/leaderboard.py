@@ -21,16 +21,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import flax.linen as nn
 import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
 
-from experiments.attacks import contenders
-from experiments.benchmarks import victims
-from jaxpriv import data, metrics, models, reports, sampling, training
-from jaxpriv.attacks import runner
+from experiments.attacks import contenders, targets
+from jaxpriv import metrics, reports
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "smoke": {
@@ -67,8 +62,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "resamples": 1000,
     },
 }
-BATCH = 128
-_AT_ONCE = 6  # models between checkpoints
 LOW = ("0.01", "0.001")
 SHOWN = ("loss threshold", "shadow classifier", "LiRA offline", "LiRA online", "RMIA online")
 RATIOS = ("LiRA offline", "LiRA online", "RMIA offline", "RMIA online")
@@ -81,8 +74,10 @@ def run(preset: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         base = Path(scratch) if preset == "smoke" else Path("build") / "leaderboard"
         for name, sizes in settings["victims"].items():
-            mark = hashlib.sha256(json.dumps([settings, name, _served(name)]).encode()).hexdigest()
-            victim = _Victim(name, sizes, settings, base / f"{name}-{mark[:8]}")
+            mark = hashlib.sha256(
+                json.dumps([settings, name, targets.served(name)]).encode()
+            ).hexdigest()
+            victim = targets.Victim(name, sizes, settings, base / f"{name}-{mark[:8]}")
             scores, seconds = _attacked(victim)
             told[name] = victim.told()
             rows += _judged(victim, scores, seconds)
@@ -128,144 +123,7 @@ def _mean(values: list[float | None]) -> float | None:
     return float(np.mean(known)) if len(known) == len(values) else None
 
 
-def _served(name: str) -> str:
-    """mnist needs its published files; without them its 5,000 digits stand in, by name."""
-    if name != "mnist":
-        return name
-    (listing,) = [one for one in data.available() if one.name == "mnist"]
-    return name if listing.sources else "mnist5k"
-
-
-class _Victim:
-    """Trained models of one data set, and their outputs."""
-
-    def __init__(self, name: str, sizes: dict[str, int], settings: dict[str, Any], folder: Path):
-        self.name, self.settings, self.folder = name, settings, folder
-        self.data_name = _served(name)
-        dataset = data.load(self.data_name)
-        rng = np.random.default_rng(0)
-        if self.data_name == "mnist5k":
-            sizes = {**sizes, "pool": 4000, "population": 1000}
-        wanted = {part: sizes[part] for part in ("pool", "population")}
-        parts = dataset.split(rng, sizes=wanted)
-        self.pool, self.population = (_shaped(parts[part], name) for part in wanted)
-        self.num_classes, self.steps = dataset.num_classes, sizes["steps"]
-        self.keys = dict(
-            zip(("halves", "train", "attack"), jax.random.split(jax.random.key(1), 3), strict=True)
-        )
-        self.is_member = training.shadows.halves(
-            self.keys["halves"],
-            len(self.pool),
-            num_models=settings["shadows"] + 2,
-            group=self.pool.group,
-        )
-        self.known = np.sort(rng.permutation(len(self.pool))[: len(self.pool) // 5])
-        self.module = self._module()
-        self.params = self._train()
-        self.logits, self.others = (
-            training.shadows.outputs(self.apply, self.params, jnp.asarray(part.x))
-            for part in (self.pool, self.population)
-        )
-
-    def _module(self) -> nn.Module:
-        if self.name == "mnist":
-            return victims.VICTIMS["cnn"].module
-        widths = self.settings["widths"]
-        return models.MLP(widths=widths, num_classes=self.num_classes, activation=nn.tanh)
-
-    def apply(self, params: Any, x: jax.Array) -> Any:
-        """Logits of one record."""
-        return self.module.apply(params, x)
-
-    def _train(self) -> Any:
-        def loss(params, example, key):
-            del key
-            x, y = example
-            return optax.softmax_cross_entropy_with_integer_labels(self.apply(params, x), y)
-
-        def make_alg(size: int) -> training.Algorithm:
-            sampler = sampling.fixed_batch(size, batch_size=min(BATCH, size))
-            return training.sgd(loss, optax.adam(1e-3), sampler)
-
-        return training.shadows.train(
-            self.keys["train"],
-            make_alg,
-            lambda key: self.module.init(key, jnp.asarray(self.pool.x[0])),
-            (jnp.asarray(self.pool.x), jnp.asarray(self.pool.y)),
-            is_member=self.is_member,
-            steps=self.steps,
-            chunk=_AT_ONCE,
-            checkpoints=training.Checkpoints(directory=self.folder / "models"),
-        )
-
-    def accuracy(self, target: int) -> tuple[float, float]:
-        """On the target's members and on the rest of the pool."""
-        correct = self.logits[target].argmax(-1) == self.pool.y
-        inside = self.is_member[target]
-        return float(correct[inside].mean()), float(correct[~inside].mean())
-
-    def told(self) -> dict[str, Any]:
-        """What the record says of the models."""
-        train, test = np.array([self.accuracy(t) for t in range(self.settings["targets"])]).T
-        return {
-            "data": self.data_name,
-            "source": Path(self.pool.source).name,
-            "members": int(self.is_member[0].sum()),
-            "records": len(self.pool),
-            "population": len(self.population),
-            "train_accuracy": float(train.mean()),
-            "test_accuracy": float(test.mean()),
-        }
-
-    def problem(self, target: int) -> contenders.Problem:
-        """What an attacker of one target holds."""
-        shadows = runner.shadows_of(self.is_member, target)
-        own = jax.tree.map(lambda leaf: leaf[target], self.params)
-
-        @jax.jit
-        def labels(x):
-            return jax.vmap(lambda one: self.apply(own, one))(x).argmax(-1)
-
-        def predict(x: np.ndarray) -> np.ndarray:
-            # One shape for every batch, so that it compiles once.
-            padded = np.zeros((1024, *x.shape[1:]), np.float32)
-            padded[: len(x)] = x
-            return np.asarray(labels(padded))[: len(x)]
-
-        return contenders.Problem(
-            audited=contenders.Outputs(
-                self.pool.x, self.pool.y, self.logits[target], self.logits[shadows]
-            ),
-            shadow_is_member=self.is_member[shadows],
-            known=self.known,
-            is_member=self.is_member[target],
-            population=contenders.Outputs(
-                self.population.x, self.population.y, self.others[target], self.others[shadows]
-            ),
-            predict=predict,
-            steps=self.settings["attack_steps"],
-            copies=self.settings["copies"],
-        )
-
-    def judged(self, scores: np.ndarray, target: int) -> tuple[np.ndarray, np.ndarray]:
-        """Scores and truth of the records that no attack was told."""
-        asked = np.setdiff1d(np.arange(len(self.pool)), self.known)
-        return scores[asked], self.is_member[target][asked]
-
-
-def _shaped(dataset: data.Dataset, name: str) -> data.Dataset:
-    if name != "mnist" or dataset.x.ndim == 4:
-        return dataset
-    return data.Dataset(
-        x=dataset.x.reshape(-1, 28, 28, 1),
-        y=dataset.y,
-        name=dataset.name,
-        num_classes=dataset.num_classes,
-        source=dataset.source,
-    )
-
-
-def _attacked(victim: _Victim) -> tuple[dict[str, list[np.ndarray]], dict[str, float]]:
+def _attacked(victim: targets.Victim) -> tuple[dict[str, list[np.ndarray]], dict[str, float]]:
     """Scores of every attack for every target, from files where they are there already."""
     scores: dict[str, list[np.ndarray]] = {name: [] for name in contenders.ATTACKS}
     seconds = dict.fromkeys(contenders.ATTACKS, 0.0)
@@ -290,14 +148,14 @@ def _attacked(victim: _Victim) -> tuple[dict[str, list[np.ndarray]], dict[str, f
 
 
 def _judged(
-    victim: _Victim, scores: dict[str, list[np.ndarray]], seconds: dict[str, float]
+    victim: targets.Victim, scores: dict[str, list[np.ndarray]], seconds: dict[str, float]
 ) -> list[dict[str, Any]]:
     rows = []
-    targets = range(victim.settings["targets"])
-    gap = np.mean([metrics.roc.gap_baseline(*victim.accuracy(t)) for t in targets])
+    chosen = range(victim.settings["targets"])
+    gap = np.mean([metrics.roc.gap_baseline(*victim.accuracy(t)) for t in chosen])
     for name, by_target in scores.items():
         found = [
-            metrics.membership(*victim.judged(by_target[t], t), confidence=0.95) for t in targets
+            metrics.membership(*victim.judged(by_target[t], t), confidence=0.95) for t in chosen
         ]
         accuracy = float(np.mean([one.balanced_accuracy for one in found]))
         tpr = {key: [one.tpr_at_fpr[key] for one in found] for key in metrics.roc.LOW_FPRS}
@@ -318,14 +176,14 @@ def _judged(
     return rows
 
 
-def _ratios(victim: _Victim, scores: dict[str, list[np.ndarray]]) -> list[dict[str, Any]]:
+def _ratios(victim: targets.Victim, scores: dict[str, list[np.ndarray]]) -> list[dict[str, Any]]:
     """TPR at 0.1 % FPR over that of the loss threshold; interval by resampling records."""
     rng = np.random.default_rng(2)
-    targets = range(victim.settings["targets"])
+    chosen = range(victim.settings["targets"])
     draws = []
     for _ in range(victim.settings["resamples"] + 1):
         rates = dict.fromkeys(("loss threshold", *RATIOS), 0.0)
-        for target in targets:
+        for target in chosen:
             _, inside = victim.judged(scores["loss threshold"][target], target)
             ins, outs = np.flatnonzero(inside), np.flatnonzero(~inside)
             if draws:  # the first draw is the sample itself
@@ -334,7 +192,7 @@ def _ratios(victim: _Victim, scores: dict[str, list[np.ndarray]]) -> list[dict[s
                 found, _ = victim.judged(scores[name][target], target)
                 allowed = int(0.001 * len(outs))
                 bar = -np.partition(-found[outs], allowed)[allowed]
-                rates[name] += float((found[ins] > bar).mean()) / len(targets)
+                rates[name] += float((found[ins] > bar).mean()) / len(chosen)
         draws.append(rates)
     rows = []
     for name in RATIOS:
@@ -352,7 +210,7 @@ def _ratios(victim: _Victim, scores: dict[str, list[np.ndarray]]) -> list[dict[s
     return rows
 
 
-def _curves(victim: _Victim, scores: dict[str, list[np.ndarray]]) -> list[dict[str, Any]]:
+def _curves(victim: targets.Victim, scores: dict[str, list[np.ndarray]]) -> list[dict[str, Any]]:
     """ROC curves, averaged over targets at fixed FPRs."""
     grid = np.geomspace(1e-4, 1, 120)
     curves = []

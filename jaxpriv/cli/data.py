@@ -32,6 +32,7 @@ class Data:
 
 
 def run_data_list(command: DataList, argv: list[str]) -> common.Told:
+    """Lists the data sets and what serves each."""
     del command, argv
     from jaxpriv import data
 
@@ -46,6 +47,7 @@ def run_data_list(command: DataList, argv: list[str]) -> common.Told:
 
 
 def run_data_path(command: DataPath, argv: list[str]) -> common.Told:
+    """Tells where a data set would be read from."""
     del argv
     from jaxpriv import data
 

@@ -39,6 +39,7 @@ class Report(common.Common):
 
 
 def run_report(command: Report, argv: list[str]) -> common.Told:
+    """Trains, attacks, accounts and writes the page."""
     if command.no_dp == bool(command.epsilon):
         raise ValueError("Expected either --epsilon with --delta and --relation, or --no-dp.")
     if command.epsilon and (command.delta is None or command.relation is None):

@@ -46,6 +46,7 @@ class Audit(common.Common):
 
 
 def run_attack(command: Attack, argv: list[str]) -> common.Told:
+    """Measures the scores as given, and every attack that the file allows."""
     del argv
     from jaxpriv import data, metrics
     from jaxpriv.reports import measure

@@ -45,7 +45,8 @@ LIMITS = (
     "Each record is attacked on its own; intervals treat records of one model as independent.",
     "A shadow half and its complement are drawn together, so shadow models are independent in "
     "pairs only.",
-    "The classes, and the values that a column of text can take, are taken to be public.",
+    "The classes, the number of members, and the values that a column of text can take, are taken "
+    "to be public.",
 )
 
 GROUP_LIMIT = (

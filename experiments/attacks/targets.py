@@ -1,0 +1,155 @@
+"""The models that the leaderboard attacks, and what their attacker holds."""
+
+from pathlib import Path
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from experiments.attacks import contenders
+from experiments.benchmarks import victims
+from jaxpriv import data, models, sampling, training
+from jaxpriv.attacks import runner
+
+_BATCH = 128
+_AT_ONCE = 6  # models between checkpoints
+
+
+def served(name: str) -> str:
+    """mnist needs its published files; without them its 5,000 digits stand in, by name."""
+    if name != "mnist":
+        return name
+    (listing,) = [one for one in data.available() if one.name == "mnist"]
+    return name if listing.sources else "mnist5k"
+
+
+class Victim:
+    """Trained models of one data set, and their outputs."""
+
+    def __init__(self, name: str, sizes: dict[str, int], settings: dict[str, Any], folder: Path):
+        self.name, self.settings, self.folder = name, settings, folder
+        self.data_name = served(name)
+        dataset = data.load(self.data_name)
+        rng = np.random.default_rng(0)
+        if self.data_name == "mnist5k":
+            sizes = {**sizes, "pool": 4000, "population": 1000}
+        wanted = {part: sizes[part] for part in ("pool", "population")}
+        parts = dataset.split(rng, sizes=wanted)
+        self.pool, self.population = (_shaped(parts[part], name) for part in wanted)
+        self.num_classes, self.steps = dataset.num_classes, sizes["steps"]
+        self.keys = dict(
+            zip(("halves", "train", "attack"), jax.random.split(jax.random.key(1), 3), strict=True)
+        )
+        self.is_member = training.shadows.halves(
+            self.keys["halves"],
+            len(self.pool),
+            num_models=settings["shadows"] + 2,
+            group=self.pool.group,
+        )
+        self.known = np.sort(rng.permutation(len(self.pool))[: len(self.pool) // 5])
+        self.module = self._module()
+        self.params = self._train()
+        self.logits, self.others = (
+            training.shadows.outputs(self.apply, self.params, jnp.asarray(part.x))
+            for part in (self.pool, self.population)
+        )
+
+    def _module(self) -> nn.Module:
+        if self.name == "mnist":
+            return victims.VICTIMS["cnn"].module
+        widths = self.settings["widths"]
+        return models.MLP(widths=widths, num_classes=self.num_classes, activation=nn.tanh)
+
+    def apply(self, params: Any, x: jax.Array) -> Any:
+        """Logits of one record."""
+        return self.module.apply(params, x)
+
+    def _train(self) -> Any:
+        def loss(params, example, key):
+            del key
+            x, y = example
+            return optax.softmax_cross_entropy_with_integer_labels(self.apply(params, x), y)
+
+        def make_alg(size: int) -> training.Algorithm:
+            sampler = sampling.fixed_batch(size, batch_size=min(_BATCH, size))
+            return training.sgd(loss, optax.adam(1e-3), sampler)
+
+        return training.shadows.train(
+            self.keys["train"],
+            make_alg,
+            lambda key: self.module.init(key, jnp.asarray(self.pool.x[0])),
+            (jnp.asarray(self.pool.x), jnp.asarray(self.pool.y)),
+            is_member=self.is_member,
+            steps=self.steps,
+            chunk=_AT_ONCE,
+            checkpoints=training.Checkpoints(directory=self.folder / "models"),
+        )
+
+    def accuracy(self, target: int) -> tuple[float, float]:
+        """On the target's members and on the rest of the pool."""
+        correct = self.logits[target].argmax(-1) == self.pool.y
+        inside = self.is_member[target]
+        return float(correct[inside].mean()), float(correct[~inside].mean())
+
+    def told(self) -> dict[str, Any]:
+        """What the record says of the models."""
+        train, test = np.array([self.accuracy(t) for t in range(self.settings["targets"])]).T
+        return {
+            "data": self.data_name,
+            "source": Path(self.pool.source).name,
+            "members": int(self.is_member[0].sum()),
+            "records": len(self.pool),
+            "population": len(self.population),
+            "train_accuracy": float(train.mean()),
+            "test_accuracy": float(test.mean()),
+        }
+
+    def problem(self, target: int) -> contenders.Problem:
+        """What an attacker of one target holds."""
+        shadows = runner.shadows_of(self.is_member, target)
+        own = jax.tree.map(lambda leaf: leaf[target], self.params)
+
+        @jax.jit
+        def labels(x):
+            return jax.vmap(lambda one: self.apply(own, one))(x).argmax(-1)
+
+        def predict(x: np.ndarray) -> np.ndarray:
+            # One shape for every batch, so that it compiles once.
+            padded = np.zeros((1024, *x.shape[1:]), np.float32)
+            padded[: len(x)] = x
+            return np.asarray(labels(padded))[: len(x)]
+
+        return contenders.Problem(
+            audited=contenders.Outputs(
+                self.pool.x, self.pool.y, self.logits[target], self.logits[shadows]
+            ),
+            shadow_is_member=self.is_member[shadows],
+            known=self.known,
+            is_member=self.is_member[target],
+            population=contenders.Outputs(
+                self.population.x, self.population.y, self.others[target], self.others[shadows]
+            ),
+            predict=predict,
+            steps=self.settings["attack_steps"],
+            copies=self.settings["copies"],
+        )
+
+    def judged(self, scores: np.ndarray, target: int) -> tuple[np.ndarray, np.ndarray]:
+        """Scores and truth of the records that no attack was told."""
+        asked = np.setdiff1d(np.arange(len(self.pool)), self.known)
+        return scores[asked], self.is_member[target][asked]
+
+
+def _shaped(dataset: data.Dataset, name: str) -> data.Dataset:
+    if name != "mnist" or dataset.x.ndim == 4:
+        return dataset
+    return data.Dataset(
+        x=dataset.x.reshape(-1, 28, 28, 1),
+        y=dataset.y,
+        name=dataset.name,
+        num_classes=dataset.num_classes,
+        source=dataset.source,
+    )
