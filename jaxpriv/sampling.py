@@ -33,7 +33,11 @@ class Poisson:
 
     @property
     def expected_batch_size(self) -> float:
-        """Public, so it may divide the noised sum; the realised size may not."""
+        """May divide the noised sum; the realised size may not.
+
+        It is public where the number of records is: under `add_or_remove_one` a secret number of
+        records would show in the size of the update.
+        """
         return self.num_examples * self.sampling_prob
 
     def sample(self, key: PRNGKeyArray) -> tuple[Int[Array, " b"], Bool[Array, " b"]]:

@@ -9,6 +9,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from jaxpriv import accounting, cli, reports, training
+from jaxpriv.cli import report as cli_report
 from tests.data import layouts
 
 SPENT = ["--noise-multiplier", "1.6", "--sampling-prob", "0.2", "--delta", "1e-3"]
@@ -176,7 +177,7 @@ def test_a_report_that_died_is_resumed(capsys, tmp_path, monkeypatch):
 
 def test_without_a_seed_the_key_is_secret_and_survives_a_kill(tmp_path):
     """Two reports differ; a resumed one has the key of the killed one."""
-    keys = [cli._secret_key(tmp_path / name) for name in ("a", "b", "a")]
+    keys = [cli_report._secret_key(tmp_path / name) for name in ("a", "b", "a")]
     data = [tuple(jax.random.key_data(key).tolist()) for key in keys]
     assert data[0] == data[2] != data[1]
     assert (tmp_path / "a" / "key").stat().st_mode & 0o077 == 0
@@ -435,3 +436,67 @@ def test_audit_refuses_one_class_in_one_line(capsys, tmp_path):
     status, _, err = run(capsys, "audit", path, *words)
     assert status == 2
     assert err == "error: Expected members and non-members, got 9 and 0.\n"
+
+
+def test_an_assumption_alone_makes_no_proof_of_a_violation(capsys, tmp_path):
+    """Randomised response at epsilon 2 keeps its claim, but its trade-off is not Gaussian."""
+    rng = np.random.default_rng(0)
+    is_member = rng.random(1000) < 0.5
+    told_truly = rng.random(1000) < 1 / (1 + np.exp(-2))
+    path = tmp_path / "scores.npz"
+    np.savez(path, scores=np.where(told_truly, is_member, ~is_member) * 1.0, is_member=is_member)
+    words = ["audit", path, "--delta", "1e-5", "--relation", "add_or_remove_one"]
+    claim = ["--design", "one_run", "--claimed-epsilon", "2"]
+    _, found, _ = run(capsys, *words, *claim, "--json")
+    assert found["violation_without_assumption"] is False
+    if found["violation"]:
+        assert found["violated_by"] == ["one_run_fdp"]
+        _, text, _ = run(capsys, *words, *claim)
+        assert "no proof" in text
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["epsilon", "--noise-multiplier", "1e-200", "--delta", "1e-5", *GAUSSIAN, "replace_one"],
+        ["identify", "--noise-multiplier", "1e-200", *GAUSSIAN, "replace_one"],
+    ],
+)
+def test_absurd_noise_is_one_line(capsys, words):
+    status, out, err = run(capsys, *words)
+    assert (status, out) == (2, "")
+    assert err.startswith("error: Expected noise_multiplier 0 or >= 1e-100")
+
+
+def test_identify_takes_any_epsilon_and_says_what_it_cannot(capsys):
+    status, text, _ = run(capsys, "identify", "--epsilon", "1e305", "--delta", "1e-5")
+    assert status == 0
+    assert "unbounded odds" in text
+    _, text, _ = run(capsys, "identify", "--epsilon", "2.1972", "--delta", "0.01")
+    assert "may be exceeded" in text
+    assert "exact noise is smaller" in text
+
+
+def test_printed_noise_keeps_the_promise(capsys):
+    for advantage in ("0.05", "0.1", "0.33"):
+        words = ["calibrate", "--max-advantage", advantage, *GAUSSIAN, "add_or_remove_one"]
+        _, text, _ = run(capsys, *words)
+        printed = float(text.split("noise multiplier")[1].split()[0])
+        assert accounting.gaussian.advantage(np.sqrt(30) / printed) <= float(advantage)
+
+
+def test_labels_may_be_far_apart(capsys, tmp_path):
+    rng = np.random.default_rng(1)
+    shadow = rng.random((8, 200)) < 0.5
+    held = {"scores": rng.normal(size=200), "is_member": rng.random(200) < 0.5}
+    held |= {"shadow_scores": rng.normal(size=(8, 200)), "shadow_is_member": shadow}
+    path = tmp_path / "scores.npz"
+    np.savez(path, labels=rng.choice([3, 2**31 - 2], 200), **held)
+    status, found, _ = run(capsys, "attack", path, "--json")
+    assert status == 0
+    assert "threshold_per_class" in found["attacks"]
+    np.savez(path, labels=np.full(200, 2**31), **held)
+    assert run(capsys, "attack", path)[0] == 2
+    np.savez(path, **{**held, "shadow_is_member": np.ones((8, 200))})
+    status, found, _ = run(capsys, "attack", path, "--json")
+    assert (status, found["attacks"]) == (0, {})

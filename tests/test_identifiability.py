@@ -326,3 +326,24 @@ def test_refuses_bad_input_in_one_line(call, message):
     with pytest.raises(ValueError, match=message) as info:
         call(identifiability)
     assert "\n" not in str(info.value)
+
+
+def test_odds_are_not_understated_where_beliefs_lose_digits():
+    for epsilon in (9.5, 12.0, 20.0, 23.0, 27.0):
+        words = identifiability.odds_in_words(identifiability.rho_beta(epsilon))
+        odds = float(words.removeprefix("at most ").removesuffix(" to 1").replace(",", ""))
+        assert math.exp(epsilon) <= odds <= math.exp(epsilon) * (1 + 1e-3)
+    for epsilon in (35.0, 36.0, 40.0):
+        words = identifiability.odds_in_words(identifiability.rho_beta(epsilon))
+        assert words == "unbounded odds"
+
+
+def test_the_loss_tail_is_the_violation_probability_of_its_belief():
+    event = accounting.poisson_event(noise_multiplier=1.0, sampling_prob=0.1, steps=20)
+    both = {"relation": "add_or_remove_one"}
+    by_rho = identifiability.violation_probability(event, rho=0.9, **both)
+    assert identifiability.loss_tail(event, epsilon=math.log(9), **both) == pytest.approx(by_rho)
+    assert identifiability.gaussian_loss_tail(math.log(9), mu=0.960993) == pytest.approx(
+        0.035466, abs=1e-6
+    )
+    assert identifiability.loss_tail(event, epsilon=60.0, **both) < 1e-9

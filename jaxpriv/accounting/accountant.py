@@ -189,6 +189,8 @@ def poisson_event(*, noise_multiplier: float, sampling_prob: float, steps: int) 
     import dp_accounting
 
     _check.non_negative(noise_multiplier=noise_multiplier)
+    if 0 < noise_multiplier < 1e-100:
+        raise ValueError(f"Expected noise_multiplier 0 or >= 1e-100, got {noise_multiplier}.")
     _check.probability(sampling_prob=sampling_prob)
     _check.positive_int(steps=steps)
     one: DpEvent = dp_accounting.GaussianDpEvent(noise_multiplier)

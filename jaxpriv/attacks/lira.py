@@ -25,6 +25,9 @@ _SMALLEST = 1e-100
 _FLOOR = 1e-6
 """Smallest variance of one record, as a share of the median one."""
 
+_WILD = 100.0
+"""A record's variance beyond this many median ones counts as this in the fixed variance."""
+
 _ROUNDING = 1e-10
 """Deviations below this share of a record's mean are rounding, not spread."""
 
@@ -48,7 +51,8 @@ def online(
 
     log N(s; mean_in, var_in) - log N(s; mean_out, var_out), the means being each record's own.
     With "fixed", one variance serves all records on each side: the squared deviations from the
-    records' own means, summed, over (scores - records); the paper's choice below 64 shadows.
+    records' own means, summed, over (scores - records), where no record counts for more than
+    100 median ones; the paper's choice below 64 shadows.
     With "per_example" each record has its own unbiased variances, at least 1e-6 of the median
     one; a side with a single score takes the fixed one. The ratio is finite: infinite scores
     count as the extreme finite ones among target and shadows, those beyond 1e100 as 1e100.
@@ -272,7 +276,12 @@ def _variances(
 
 
 def _fixed(side: _Side) -> float:
-    return float(side.squares.sum() / np.maximum(side.size - 1, 0).sum())
+    """The pooled variance; one record with a wild score must not set it for all."""
+    freedom = np.maximum(side.size - 1, 0)
+    own = side.squares / np.maximum(freedom, 1)
+    median = float(np.median(own[freedom > 0]))
+    most = _WILD * median if median > 0 else np.inf
+    return float((np.minimum(own, most) * freedom).sum() / freedom.sum())
 
 
 def _own(sides: Sequence[_Side], fixed: Sequence[float]) -> list[Float[np.ndarray, " n"]]:

@@ -20,6 +20,8 @@ from jaxpriv.models import MLP
 
 _WIDTHS = (64, 64)
 
+_FARTHEST = 10.0
+
 _CLOSEST = 1e-3
 """Least distance between neighbouring quantiles, in deviations of the score."""
 
@@ -106,7 +108,7 @@ def fit(
     ordered = tuple(sorted((float(fpr) for fpr in fprs), reverse=True))
     units_x, units_s = (x.mean(axis=0), _trained.spread(x)), (s.mean(), _trained.spread(s))
     levels = jnp.asarray([1 - fpr for fpr in ordered], jnp.float32)
-    data = (_standard(x, units_x), _standard(s, units_s))
+    data = (_inputs(x, units_x), _standard(s, units_s))
     params = _train(key, data, levels, steps, batch_size, learning_rate)
     return Fitted(params, units_x, (float(units_s[0]), float(units_s[1])), ordered)
 
@@ -131,7 +133,7 @@ def quantiles(
         raise ValueError(
             f"Expected features [n, {len(fitted.features[0])}], got shape {list(x.shape)}."
         )
-    standard = _predict(fitted.params, _standard(x, fitted.features), len(fitted.fprs))
+    standard = _predict(fitted.params, _inputs(x, fitted.features), len(fitted.fprs))
     mean, deviation = fitted.scores
     return mean + deviation * np.asarray(standard, np.float64)
 
@@ -202,3 +204,8 @@ def _train(key, data, levels, steps, batch_size, learning_rate):
 def _standard(values, units) -> Float[Array, "..."]:
     mean, deviation = units
     return jnp.asarray((values - mean) / deviation, jnp.float32)
+
+
+def _inputs(features, units) -> Float[Array, "n d"]:
+    """Standard units; what lies far outside of what was learned from counts as 10 deviations."""
+    return jnp.clip(_standard(features, units), -_FARTHEST, _FARTHEST)

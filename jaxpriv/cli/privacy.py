@@ -111,12 +111,9 @@ def run_calibrate(command: Calibrate, argv: list[str]) -> common.Told:
 
 
 def _one_promise(command: Calibrate) -> None:
-    promises = [
-        (command.epsilon, command.delta),
-        (command.max_belief, command.violation_probability),
-        (command.max_advantage,),
-    ]
-    whole = [all(part is not None for part in promise) for promise in promises]
+    belief = (command.max_belief, command.violation_probability)
+    promises = [(command.epsilon, command.delta), belief, (command.max_advantage,)]
+    whole = [None not in promise for promise in promises]
     begun = [any(part is not None for part in promise) for promise in promises]
     if sum(begun) != 1 or whole != begun:
         raise ValueError(
@@ -150,7 +147,7 @@ def _for_belief(command: Calibrate) -> common.Told:
     result = {"max_belief": rho, "violation_probability": exceeded}
     result, lines = _told(command, result, noise_multiplier)
     odds = identifiability.odds_in_words(rho)
-    return result, [f"belief            {rho:g}, {odds}, but with p <= {exceeded:.6g}", *lines]
+    return result, [f"belief            {rho:g}, {odds}, but with p <= {_up(exceeded)}", *lines]
 
 
 def _for_advantage(command: Calibrate) -> common.Told:
@@ -168,7 +165,7 @@ def _for_advantage(command: Calibrate) -> common.Told:
         _maker(command)(noise_multiplier), relation=command.relation
     )
     result, lines = _told(command, {"max_advantage": reached}, noise_multiplier)
-    return {**result, "target_advantage": most}, [f"advantage         {reached:.6f}", *lines]
+    return {**result, "target_advantage": most}, [f"advantage         {_up(reached)}", *lines]
 
 
 def run_identify(command: Identify, argv: list[str]) -> common.Told:
@@ -191,9 +188,13 @@ def run_identify(command: Identify, argv: list[str]) -> common.Told:
     if result["rho_beta"] is not None:
         odds = identifiability.odds_in_words(result["rho_beta"]) if command.prior == 0.5 else ""
         lines.append(f"largest belief         {_up(result['rho_beta'])}  {odds}".rstrip())
+    conditions = result["conditions"]
     for key, told in _IDENTIFIED.items():
         if result[key] is not None:
-            lines.append(f"{told:<22} {_up(result[key])}")
+            condition = f"  ({conditions[key]})" if key in conditions else ""
+            lines.append(f"{told:<22} {_up(result[key])}{condition}")
+    if result["rho_beta"] is not None and result["violation_probability"] is None:
+        lines.append("The belief may be exceeded, and with more than probability delta.")
     return result, lines
 
 
@@ -223,8 +224,8 @@ def _of_budget(command: Identify) -> dict[str, Any]:
         "rho_alpha_classical": classical,
         "rho_alpha_general": identifiability.general_rho_alpha(epsilon, delta),
         "conditions": {
-            "rho_alpha_classical": "only for noise set by the classical formula, "
-            "sensitivity sqrt(2 ln(1.25/delta)) / epsilon",
+            "rho_alpha_classical": "only for noise of sensitivity "
+            "sqrt(2 ln(1.25/delta)) / epsilon; exact noise is smaller, its advantage larger",
             "rho_alpha_general": "for every mechanism",
         },
     }
@@ -255,13 +256,12 @@ def _of_training(command: Identify) -> dict[str, Any]:
     mu = _HOW_MUCH_REPLACED[relation] * math.sqrt(steps) / z if q == 1 and z > 0 else None
     if mu is not None:
         result["rho_alpha_rdp"] = accounting.gaussian.advantage(mu)
-    # The loss exceeds epsilon just when a belief from even odds exceeds this.
-    even = None if spent is None else identifiability.rho_beta(spent)
-    if even is not None and even < 1:
+    # The loss exceeds epsilon just when the belief exceeds rho_beta, whatever the prior.
+    if spent is not None and spent < math.inf:
         result["violation_probability"] = (
-            identifiability.violation_probability(event, rho=even, relation=relation)
+            identifiability.loss_tail(event, epsilon=spent, relation=relation)
             if mu is None
-            else identifiability.gaussian_violation_probability(even, mu=mu)
+            else identifiability.gaussian_loss_tail(spent, mu=mu)
         )
     result["conditions"] = {"rho_alpha_rdp": "for full batches"}
     return result
@@ -275,6 +275,7 @@ def _identified(command: Identify, epsilon: float | None) -> dict[str, Any]:
     unknown = (*_IDENTIFIED, "conditions")
     return {
         "epsilon": None if epsilon == math.inf else epsilon,
+        "unbounded": epsilon == math.inf,
         "delta": command.delta,
         "relation": command.relation,
         "prior": command.prior,
@@ -309,7 +310,14 @@ def _noise_of_mu(command: Calibrate, mu: float) -> float:
 
 
 def _up(bound: float) -> str:
-    return f"{math.ceil(bound * 1e6 * (1 - 1e-15)) / 1e6:.6f}"
+    """Six digits after the point, never below the bound; very large ones as they are."""
+    return f"{math.ceil(bound * 1e6 * (1 - 1e-15)) / 1e6:.6f}" if bound < 1e9 else repr(bound)
+
+
+def _digits_up(number: float) -> str:
+    """Six significant digits, never below the number."""
+    unit = 10.0 ** (math.floor(math.log10(number)) - 5) if number > 0 else 1.0
+    return f"{math.ceil(number / unit * (1 - 1e-15)) * unit:.6g}"
 
 
 def _told(
@@ -331,7 +339,7 @@ def _told(
     }
     lines = [
         f"relation          {command.relation}",
-        f"noise multiplier  {noise_multiplier:.6g}",
+        f"noise multiplier  {_digits_up(noise_multiplier)}",
         f"method            {method}",
     ]
     if "epsilon" in result:

@@ -59,5 +59,9 @@ def main(argv: list[str] | None = None) -> int:
     except (ValueError, OSError) as e:
         common.log(f"error: {e}")
         return 2
+    except (ArithmeticError, MemoryError) as e:
+        told = str(e) or type(e).__name__
+        common.log(f"error: Expected numbers that can be computed with, got {told}.")
+        return 2
     print(json.dumps(result, allow_nan=False) if command.json else "\n".join(lines))
     return 0

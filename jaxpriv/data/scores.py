@@ -107,7 +107,11 @@ def _labels(labels: np.ndarray, n: int, classes: int | None) -> np.ndarray:
             raise ValueError("Expected labels as [n] classes, or one-hot rows of one 1 each.")
         labels = labels.argmax(axis=1)
     held = _numbers("labels", labels, (n,))
-    if not (held == np.floor(held)).all() or held.min(initial=0) < 0 or held.max(initial=0) > 2**31:
+    if (
+        not (held == np.floor(held)).all()
+        or held.min(initial=0) < 0
+        or held.max(initial=0) >= 2**31
+    ):
         raise ValueError("Expected labels as whole numbers from 0.")
     if classes is not None and held.max(initial=0) >= classes:
         raise ValueError(f"Expected labels below {classes}, as logits have it, got {held.max():g}.")

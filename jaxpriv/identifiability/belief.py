@@ -78,17 +78,18 @@ def odds_in_words(rho: float) -> str:
       rho: a largest belief, in [0.5, 1].
 
     Returns:
-      "at most 1.1 to 1", to a tenth below 10 and to a whole number above; "unbounded odds" at 1.
+      "at most 1.1 to 1", to a tenth below 10 and to a whole number above; "unbounded odds" where
+      float64 does not tell rho from 1.
 
     Raises:
       ValueError: if rho is out of range.
     """
     _check_belief(rho)
-    if rho == 1:
+    if 1 - rho < 1e-12:
         return "unbounded odds"
     odds = rho / (1 - rho)
-    # What float64 may have added on the way from an epsilon does not count.
-    odds *= 1 - 2.0**-50 * (1 + odds)
+    # 1 - rho has an error of 2^-53, which large odds magnify; small ones may have gained by it.
+    odds *= 1 + 2.0**-52 * odds if odds > 1e4 else 1 - 1e-12
     rounded = math.ceil(odds) if odds > 10 else math.ceil(10 * odds) / 10
     return f"at most {max(rounded, 1):,.16g} to 1"
 
@@ -130,8 +131,25 @@ def gaussian_violation_probability(rho: float, *, mu: float) -> float:
     Raises:
       ValueError: if an argument is out of range.
     """
+    return gaussian_loss_tail(epsilon_of_rho_beta(rho), mu=mu)
+
+
+def gaussian_loss_tail(epsilon: float, *, mu: float) -> float:
+    """Computes P[L > epsilon] of the privacy loss of full-batch Gaussians: Phi(mu/2 - epsilon/mu).
+
+    Args:
+      epsilon: nats; >= 0.
+      mu: sensitivity / noise standard deviation; > 0.
+
+    Returns:
+      The probability under the data that was used.
+
+    Raises:
+      ValueError: if an argument is out of range.
+    """
+    _check.non_negative(epsilon=epsilon)
     _check.positive(mu=mu)
-    return float(special.ndtr(mu / 2 - epsilon_of_rho_beta(rho) / mu))
+    return float(special.ndtr(mu / 2 - epsilon / mu))
 
 
 def mu_for_belief(rho: float, *, violation_probability: float) -> float:
@@ -177,7 +195,28 @@ def violation_probability(event: "DpEvent", *, rho: float, relation: Relation) -
     Raises:
       ValueError: if an argument is out of range, or as `accounting.delta`.
     """
-    epsilon = epsilon_of_rho_beta(rho)
+    _check.one_of(RELATIONS, relation=relation)
+    return loss_tail(event, epsilon=epsilon_of_rho_beta(rho), relation=relation)
+
+
+def loss_tail(event: "DpEvent", *, epsilon: float, relation: Relation) -> float:
+    """Bounds P[L > epsilon] of the privacy loss L of any event, under either data set.
+
+    See `violation_probability`, which is this at logit(rho); a belief near 1 no longer tells which
+    epsilon it came from.
+
+    Args:
+      event: as for `accounting.epsilon`.
+      epsilon: nats; >= 0.
+      relation: `add_or_remove_one` or `replace_one`.
+
+    Returns:
+      An upper bound on the probability, in [0, 1].
+
+    Raises:
+      ValueError: if an argument is out of range, or as `accounting.delta`.
+    """
+    _check.non_negative(epsilon=epsilon)
     _check.one_of(RELATIONS, relation=relation)
     return _tail_bound(accounting.delta_curve(event, epsilon=epsilon, relation=relation), epsilon)
 

@@ -77,7 +77,9 @@ def logit_confidence(
     shifted = _below_the_largest(logits)
     is_label = _one_hot(label, shifted)
     own = jnp.max(shifted, where=is_label, initial=-jnp.inf)
-    return own - jax.nn.logsumexp(shifted, where=~is_label)
+    odds = own - jax.nn.logsumexp(shifted, where=~is_label)
+    # An infinite logit was lowered to the largest float.
+    return jnp.where(jnp.abs(odds) < jnp.finfo(odds.dtype).max / 4, odds, jnp.sign(odds) * jnp.inf)
 
 
 def entropy(logits: Float[Array | np.ndarray, " c"]) -> Float[Array, ""]:

@@ -28,6 +28,7 @@ def render_html(report: dict[str, Any], *, date: str) -> str:
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters.update(percent=tables.percent, interval=tables.interval, upper=tables.upper)
+    environment.filters.update(lower=tables.lower)
     template = environment.from_string((folder / "card.html.j2").read_text("utf8"))
     curves = [
         {"name": m["name"], "auc": m["attacks"]["lira"]["auc"], **m["attacks"]["lira"]["roc"]}

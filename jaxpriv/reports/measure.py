@@ -64,8 +64,9 @@ def attacks_on_models(
       attack_steps: of the attacks that train.
 
     Returns:
-      `attacks`: measured, by name; `gap_baseline`; `slices` of LiRA; `audit`, the lower bounds
-      that LiRA's scores support, for one record added or removed.
+      `attacks`: measured, by name; `gap_baseline`; `slices` of LiRA; `leaks`, the attacks that
+      beat chance, at 95 % for all together; `audit`, the lower bounds that LiRA's scores support,
+      for one record added or removed.
     """
     found = _scored(key, audited, population, shadow_is_member, attack_steps)
     correct = audited.logits.argmax(-1) == audited.labels
@@ -84,6 +85,7 @@ def attacks_on_models(
         },
         "gap_baseline": gap,
         "slices": {kind: sliced(found["lira"], is_member, by=by) for kind, by in parts.items()},
+        "leaks": _leaks(found, is_member),
         "audit": None if has_groups else _audited(found["lira"], is_member, delta),
     }
 
@@ -110,26 +112,25 @@ def attacks_on_scores(held: Scores, *, confidence: float) -> dict[str, Any]:
             found[name] = _score(name, held.logits, held.labels)
         found["entropy"] = np.asarray(jax.vmap(membership_scores.entropy)(held.logits))
         correct = found["correctness"] > 0
-        inside = held.is_member
-        if inside.any() and not inside.all():
+        members = held.is_member
+        if members.any() and not members.all():
             gap = metrics.roc.gap_baseline(
-                float(correct[inside].mean()), float(correct[~inside].mean())
+                float(correct[members].mean()), float(correct[~members].mean())
             )
         parts["prediction"] = np.where(correct, "right", "wrong")
         parts["loss decile"] = slices.percentile_bins(-found["negative_loss"], num_bins=10)
     best = held.scores
-    if held.shadow_scores is not None and held.shadow_is_member is not None:
-        arrays = held.scores, held.shadow_scores, held.shadow_is_member
+    inside = held.shadow_is_member
+    if held.shadow_scores is not None and inside is not None and 0 < inside.mean() < 1:
+        arrays = held.scores, held.shadow_scores, inside
         best = found["lira"] = lira.online(*arrays)
         found["lira_per_example"] = lira.online(*arrays, variance="per_example")
         found["lira_offline"] = lira.offline(*arrays)
         # Of one target, a single threshold orders records as the scores do; classes do not.
         if held.labels is not None:
-            classes = int(held.labels.max()) + 1
-            fitted = threshold.fit_per_class(*arrays[1:], held.labels, num_classes=classes)
-            found["threshold_per_class"] = threshold.apply_per_class(
-                fitted, held.scores, held.labels
-            )
+            present, labels = np.unique(held.labels, return_inverse=True)
+            fitted = threshold.fit_per_class(*arrays[1:], labels, num_classes=len(present))
+            found["threshold_per_class"] = threshold.apply_per_class(fitted, held.scores, labels)
     return {
         "attacks": {
             name: _flagged(
@@ -200,12 +201,14 @@ def sliced(
 
     Returns:
       value, counts, AUC with its interval and TPR at 1 % FPR of each part; None with a `reason`
-      where a part has too little. Of more than 100 parts, the largest.
+      where a part has too little. The intervals hold together at 95 % (Bonferroni), so that the
+      part that stands out most may be named. Of more than 100 parts, the largest.
     """
     values, sizes = np.unique(by, return_counts=True)
-    kept = np.isin(by, values[np.argsort(-sizes, kind="stable")[:100]])
+    shown = values[np.argsort(-sizes, kind="stable")[:100]]
+    kept, confidence = np.isin(by, shown), 1 - 0.05 / max(len(shown), 1)
     rows = []
-    for one in slices.by(scores[kept], is_member[kept], by=by[kept], confidence=0.95):
+    for one in slices.by(scores[kept], is_member[kept], by=by[kept], confidence=confidence):
         few = min(one.num_members, one.num_nonmembers) < _FEWEST
         found = None if few else one.measured
         rows.append(
@@ -216,10 +219,20 @@ def sliced(
                 "auc": None if found is None else found.auc,
                 "auc_interval": None if found is None else found.auc_interval,
                 "tpr_at_1_percent_fpr": None if found is None else found.tpr_at_fpr["0.01"],
+                "confidence": confidence,
                 "reason": one.reason or (f"fewer than {_FEWEST} on a side" if few else None),
             }
         )
     return rows
+
+
+def _leaks(found: dict[str, np.ndarray], is_member: Bool[np.ndarray, " n"]) -> list[str]:
+    confidence = 1 - 0.05 / len(found)
+    areas = {
+        name: metrics.intervals.delong(np.asarray(values), is_member, confidence=confidence)
+        for name, values in found.items()
+    }
+    return [name for name, area in areas.items() if area.lower > 0.5]
 
 
 def _audited(

@@ -13,6 +13,9 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jaxpriv.data import Dataset
 
+_FEWEST = 5
+"""Members or non-members that the blind attack's folds need."""
+
 
 class Split(NamedTuple):
     """Positions of the target's members and of the rest in the pool, the pool, the population."""
@@ -54,6 +57,11 @@ def make_split(key: PRNGKeyArray, dataset: Dataset) -> Split:
     chosen = _tenth(population_key, dataset)
     pool, population = dataset.subset(~chosen), dataset.subset(chosen)
     inside = _coins(half_key, pool)
+    if min(inside.sum(), (~inside).sum()) < _FEWEST:
+        raise ValueError(
+            f"Expected at least {_FEWEST} members and non-members, the coins of this key gave "
+            f"{inside.sum()} and {(~inside).sum()}: too few records, or groups too large."
+        )
     return Split(
         members=np.flatnonzero(inside),
         others=np.flatnonzero(~inside),
@@ -77,10 +85,11 @@ def _coins(key: PRNGKeyArray, dataset: Dataset) -> Bool[np.ndarray, " n"]:
 
 
 def _tenth(key: PRNGKeyArray, dataset: Dataset) -> Bool[np.ndarray, " n"]:
-    """Whole random groups, as many as first reach a tenth of the records."""
+    """Whole random groups that first reach a tenth of the records; larger ones only if need be."""
     units = np.arange(len(dataset)) if dataset.group is None else dataset.group
     _, unit, weight = np.unique(units, return_inverse=True, return_counts=True)
     order = np.asarray(jax.random.permutation(key, len(weight)))
+    order = order[np.argsort(weight[order] > max(1, len(dataset) / 10), kind="stable")]
     enough = 1 + np.searchsorted(np.cumsum(weight[order]), len(dataset) / 10)
     return np.isin(unit, order[:enough])
 

@@ -45,8 +45,8 @@ LIMITS = (
     "Each record is attacked on its own; intervals treat records of one model as independent.",
     "A shadow half and its complement are drawn together, so shadow models are independent in "
     "pairs only.",
-    "The classes, the number of members, and the values that a column of text can take, are taken "
-    "to be public.",
+    "The classes, the number of members, which columns of a table are numbers, and the values that "
+    "a column of text can take, are taken to be public.",
 )
 
 GROUP_LIMIT = (
@@ -331,8 +331,8 @@ def _guarantee(
             "delta": settings.delta,
             "advantage_bound": accounting.advantage_bound(event, relation=relation),
             "rho_beta": identifiability.rho_beta(spent),
-            "violation_probability": identifiability.violation_probability(
-                event, rho=identifiability.rho_beta(spent), relation=relation
+            "violation_probability": identifiability.loss_tail(
+                event, epsilon=spent, relation=relation
             ),
         }
         for relation in _types.RELATIONS

@@ -33,6 +33,12 @@ def upper(bound: float, digits: int = 2) -> str:
     return f"{math.ceil(bound * scale * (1 - 1e-12)) / scale:.{digits}f}"
 
 
+def lower(bound: float, digits: int = 2) -> str:
+    """A lower bound as printed: never above what it is."""
+    scale = 10**digits
+    return f"{math.floor(bound * scale * (1 + 1e-12)) / scale:.{digits}f}"
+
+
 def interval(ends: Sequence[float] | None, *, as_percent: bool = False) -> str:
     """(0.5, 0.6) -> '0.500 to 0.600', or in percent, unbreakable; '' for None."""
     if ends is None:
@@ -86,9 +92,9 @@ def tpr_rows(attack: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def finding(model: dict[str, Any]) -> str:
-    """What the strongest measured attack shows of one model, in one word or two."""
-    low, _ = model["attacks"]["lira"]["auc_interval"]
-    return "membership leaks" if low > 0.5 else "no leak detected"
+    """What all attacks and the audit show of one model, in one word or two."""
+    proved = model["audit"] is not None and model["audit"]["one_run"] > 0
+    return "membership leaks" if model["leaks"] or proved else "no leak detected"
 
 
 def summary(report: dict[str, Any]) -> str:
@@ -109,15 +115,19 @@ def summary(report: dict[str, Any]) -> str:
     for model in private:
         relation = report["settings"]["relation"]
         promise = model["guarantee"][relation]
-        # A member and a non-member of a half of fixed size differ by a replacement.
-        swap = model["guarantee"]["replace_one"]["advantage_bound"]
+        # Each record is in by its own fair coin, so in and out differ by this one record alone.
+        most = model["guarantee"]["add_or_remove_one"]["advantage_bound"]
         sentences.append(
             f"Trained with DP-SGD it is {percent(model['accuracy']['test'])} correct and carries a "
             f"guarantee: epsilon = {upper(promise['epsilon'])} at delta = {promise['delta']:g} "
-            f"({relation_name(relation)}). {_attacked(model)} "
-            f"Whatever the attack, the share of members found minus the share of non-members "
-            f"wrongly accused stays below {upper(100 * swap, 0)}\N{NO-BREAK SPACE}%."
+            f"({relation_name(relation)}). {_attacked(model)}"
         )
+        if data["num_groups"] is None:
+            sentences.append(
+                f"Whatever the attack, the share of members found minus the share of non-members "
+                f"wrongly accused is at most {upper(100 * most, 0)}\N{NO-BREAK SPACE}% on average "
+                f"over trainings; a single sample can show more by chance."
+            )
     return " ".join(sentences)
 
 
@@ -134,9 +144,12 @@ def _attacked(model: dict[str, Any]) -> str:
         f"to {high:.3f}; 0.5 is guessing)"
     )
     tpr = attack["tpr_at_fpr"]["0.01"]
-    if tpr is None:
-        return text + "."
-    return text + f", and finds {percent(tpr)} of the members at 1 % false alarms."
+    if tpr is not None:
+        text += f", and finds {percent(tpr)} of the members at 1 % false alarms"
+    others = [attack_name(name) for name in model["leaks"] if name != "lira"]
+    if low <= 0.5 and others:
+        text += f"; but others do better than chance: {', '.join(others)}"
+    return text + "."
 
 
 def _capital(text: str) -> str:

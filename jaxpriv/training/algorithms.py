@@ -111,9 +111,9 @@ def dpsgd(
 ) -> Algorithm:
     """Follows noisy sums of clipped per-example gradients: DP-SGD.
 
-    g = (sum_i clip(g_i) + N(0, (z C)^2 I)) / expected batch size. The divisor is public; an empty
-    batch is noised, applied and counted like any other. A step is the sampler's event with
-    noise multiplier z, under either neighbouring relation.
+    g = (sum_i clip(g_i) + N(0, (z C)^2 I)) / expected batch size. The divisor is public if the
+    number of records is, as is assumed; an empty batch is noised, applied and counted like any
+    other. A step is the sampler's event with noise multiplier z, under either relation.
 
     Args:
       clipped_grad: from `grads.clipped_grad`; brings the clip norm C.

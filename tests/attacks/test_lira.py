@@ -454,3 +454,14 @@ def test_refuses_nan_and_other_labels():
         lira.online(np.zeros(2), zeros * np.nan, inside)
     with pytest.raises(ValueError, match="Expected shadow_is_member to hold only 0 and 1"):
         lira.online(np.zeros(2), zeros, np.array([[0, 1], [2, 0]]))
+
+
+def test_one_wild_score_does_not_blind_the_fixed_variance():
+    rng = np.random.default_rng(5)
+    shadow_is_member, is_member = rng.random((8, 400)) < 0.5, rng.random(400) < 0.5
+    shadows = rng.normal(2.0 * shadow_is_member)
+    scores = rng.normal(2.0 * is_member)
+    clean = metrics.membership(lira.online(scores, shadows, shadow_is_member), is_member).auc
+    shadows[0, 0] = 1e4
+    wild = metrics.membership(lira.online(scores, shadows, shadow_is_member), is_member).auc
+    assert abs(wild - clean) < 0.005

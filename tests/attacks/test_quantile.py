@@ -169,3 +169,13 @@ def test_apply_refuses_nan_and_other_features(fitted):
         quantile.apply(fitted, np.zeros((1, 2)), np.array([np.nan]))
     with pytest.raises(ValueError, match=r"Expected features \[n, 2\], got shape \[1, 3\]"):
         quantile.apply(fitted, np.zeros((1, 3)), np.zeros(1))
+
+
+def test_records_far_outside_of_the_population_score_finitely(keys):
+    rng = np.random.default_rng(0)
+    x = np.zeros((400, 3))
+    x[:, 0], x[0, 1] = rng.normal(size=400), 1e-5
+    fitted = quantile.fit(keys(1)[0], x, rng.normal(size=400), fprs=(0.5, 0.1), steps=20)
+    far = np.stack([np.zeros(50), rng.integers(0, 2, 50), np.zeros(50)], axis=1)
+    assert (np.diff(quantile.quantiles(fitted, far)) > 0).all()
+    assert np.isfinite(quantile.apply(fitted, far, rng.normal(size=50))).all()

@@ -37,7 +37,8 @@ def test_right_noise_passes_and_wrong_levels_do_not():
     assert found.std_ratio == pytest.approx(1, abs=0.03)
     for factor in (2 / 3, 3 / 2):
         wrong = check(residuals, std=2.5 * factor)
-        assert set(wrong.rejected) == {"level ['w']", "level ['v']", "level ['b']"}
+        levels = {f"{test} ['{leaf}']" for test in ("level", "shape") for leaf in ("w", "v")}
+        assert set(wrong.rejected) - {"shape ['b']"} == levels | {"level ['b']", "level of a step"}
         assert wrong.std_ratio == pytest.approx(1 / factor, rel=0.03)
 
 
@@ -61,7 +62,7 @@ def test_correlations_are_tested_as_student_would():
     assert found == pytest.approx(2 * stats.t.sf(abs(t), 39), rel=1e-9)
     pair = check(np.stack([a, b])).p_values
     assert pair["steps"] == pytest.approx(found, rel=1e-9)
-    assert list(pair) == ["level noise", "steps", "entries noise"]
+    assert list(pair) == ["level noise", "level of a step", "shape noise", "steps", "entries noise"]
 
 
 def test_one_key_for_equal_shaped_leaves_is_caught():
@@ -218,3 +219,24 @@ def test_refuses_bad_input_in_one_line(call, message):
     with pytest.raises(ValueError, match=message) as info:
         call()
     assert "\n" not in str(info.value)
+
+
+STD = 3.0
+BREAKS = {
+    "level of a step": lambda drawn: drawn * np.sqrt([[2.0], [0.0]] * 25),
+    "shape": lambda drawn: np.sign(drawn) * STD,
+}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_noise_of_the_right_energy_in_the_wrong_shape_is_seen(name):
+    drawn = STD * np.random.default_rng(3).normal(size=(50, 400))
+    found = check(BREAKS[name](drawn), std=STD)
+    assert any(test.startswith(name) for test in found.rejected)
+    assert not check(drawn, std=STD).rejected
+
+
+def test_steps_that_repeat_far_inside_a_large_leaf_are_seen():
+    drawn = np.random.default_rng(4).normal(size=(4, 40_000))
+    drawn[:, 20_000:] = drawn[0, 20_000:]
+    assert "steps" in check(drawn).rejected

@@ -92,7 +92,8 @@ def test_the_audit_is_of_coins_and_below_the_promise(report):
 
 
 def test_a_shift_between_members_and_others_is_said(report):
-    assert "differ in" not in reports.render_html(report, date=DATE)
+    fair = {**report["blind"], "auc_interval": (0.4, 0.6)}
+    assert "differ in" not in reports.render_html({**report, "blind": fair}, date=DATE)
     shifted = {**report["blind"], "auc_interval": (0.6, 0.7)}
     assert "differ in" in reports.render_html({**report, "blind": shifted}, date=DATE)
 
@@ -168,11 +169,16 @@ def test_words_follow_the_interval(report):
     plain = report["models"][0]
     leaky = {**plain["attacks"]["lira"], "auc": 0.7, "auc_interval": (0.65, 0.75)}
     quiet = {**leaky, "auc": 0.51, "auc_interval": (0.47, 0.55)}
-    for attack, word in ((leaky, "membership leaks"), (quiet, "no leak detected")):
-        model = {**plain, "attacks": {**plain["attacks"], "lira": attack}}
-        assert tables.finding(model) == word
-    told = tables.summary({**report, "models": [{**plain, "attacks": {"lira": leaky}}]})
+    silent = {**plain, "leaks": [], "audit": {**plain["audit"], "one_run": 0.0}}
+    assert tables.finding(silent) == "no leak detected"
+    assert tables.finding({**silent, "leaks": ["rmia"]}) == "membership leaks"
+    proved = {**silent, "audit": {**plain["audit"], "one_run": 0.1}}
+    assert tables.finding(proved) == "membership leaks"
+    assert tables.finding({**silent, "audit": None}) == "no leak detected"
+    told = tables.summary({**report, "models": [{**silent, "attacks": {"lira": leaky}}]})
     assert "better than chance (AUC 0.700" in told
+    other = {**silent, "attacks": {"lira": quiet}, "leaks": ["rmia"]}
+    assert "others do better than chance: relative" in tables.summary({**report, "models": [other]})
 
 
 def test_bounds_are_rounded_up():
@@ -180,14 +186,17 @@ def test_bounds_are_rounded_up():
     assert tables.upper(2.0) == "2.00"
     assert tables.upper(0.3, 1) == "0.3"
     assert tables.upper(0.4, 0) == "1"
+    assert tables.lower(0.4566, 3) == "0.456"
+    assert tables.lower(0.457, 3) == "0.457"
 
 
-def test_the_sentence_on_any_attack_is_about_replacement(report):
-    """A member and a non-member of a half differ by a replacement, whatever was promised."""
+def test_the_sentence_on_any_attack_is_about_one_record_more(report):
+    """By its own coin a record is in or out, all others being what they are."""
     private = report["models"][1]
-    swap = private["guarantee"]["replace_one"]["advantage_bound"]
-    assert swap > private["guarantee"]["add_or_remove_one"]["advantage_bound"] + 0.01
-    assert f"stays below {tables.upper(100 * swap, 0)}\N{NO-BREAK SPACE}%" in tables.summary(report)
+    most = private["guarantee"]["add_or_remove_one"]["advantage_bound"]
+    assert f"is at most {tables.upper(100 * most, 0)}\N{NO-BREAK SPACE}%" in tables.summary(report)
+    grouped = {**report, "data": {**report["data"], "num_groups": 40}}
+    assert "Whatever the attack" not in tables.summary(grouped)
 
 
 def test_a_printed_seed_voids_the_guarantee_and_the_page_says_so(report):
@@ -248,3 +257,34 @@ def test_settings_refuse_what_cannot_be(changes, said):
 def test_plain_alone_needs_no_privacy_parameters():
     settings = reports.Settings(epsilons=(), delta=None, relation=None)
     assert np.isfinite(settings.plain_learning_rate)
+
+
+def test_an_epsilon_whose_belief_rounds_to_1_is_reported():
+    digits = data.load("digits").subset(np.arange(60))
+    settings = reports.Settings(
+        epsilons=(40.0,),
+        delta=1e-4,
+        relation="add_or_remove_one",
+        shadows=4,
+        width=2,
+        steps=2,
+        plain_steps=2,
+        attack_steps=2,
+    )
+    made = reports.run_report(KEY, digits, settings)
+    assert made["models"][1]["guarantee"]["add_or_remove_one"]["rho_beta"] == 1
+    page = reports.render_html({**made, "command": "", "seed": None}, date=DATE)
+    assert "unbounded odds, but with probability" in page
+
+
+def test_a_population_takes_no_group_larger_than_a_tenth_where_others_are():
+    digits = data.load("digits").subset(np.arange(100))
+    group = np.concatenate([np.zeros(50, int), np.arange(1, 51)])
+    for seed in range(5):
+        grouped = dataclasses.replace(digits, group=group)
+        try:
+            split = pools.make_split(jax.random.key(seed), grouped)
+        except ValueError as e:
+            assert "groups too large" in str(e)  # noqa: PT017
+        else:
+            assert len(split.population_y) == 10
