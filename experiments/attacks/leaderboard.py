@@ -29,7 +29,9 @@ from jaxpriv import metrics, reports
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "smoke": {
-        "victims": {"synthetic_purchase": {"pool": 200, "population": 100, "steps": 4}},
+        "victims": {
+            "synthetic_purchase": {"pool": 200, "population": 100, "batch": 32, "steps": 4}
+        },
         "shadows": 4,
         "targets": 2,
         "widths": (16,),
@@ -39,8 +41,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "cpu": {
         "victims": {
-            "purchases": {"pool": 20_000, "population": 10_000, "steps": 1500},
-            "mnist": {"pool": 12_000, "population": 6_000, "steps": 700},
+            "purchases": {"pool": 20_000, "population": 10_000, "batch": 128, "steps": 1500},
+            "mnist": {"pool": 8_000, "population": 4_000, "batch": 64, "steps": 500},
         },
         "shadows": 64,
         "targets": 5,
@@ -51,8 +53,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "paper": {
         "victims": {
-            "purchases": {"pool": 30_000, "population": 10_000, "steps": 6000},
-            "mnist": {"pool": 50_000, "population": 10_000, "steps": 8000},
+            "purchases": {"pool": 30_000, "population": 10_000, "batch": 128, "steps": 6000},
+            "mnist": {"pool": 50_000, "population": 10_000, "batch": 128, "steps": 8000},
         },
         "shadows": 256,
         "targets": 10,
@@ -74,10 +76,10 @@ def run(preset: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         base = Path(scratch) if preset == "smoke" else Path("build") / "leaderboard"
         for name, sizes in settings["victims"].items():
-            mark = hashlib.sha256(
-                json.dumps([settings, name, targets.served(name)]).encode()
-            ).hexdigest()
-            victim = targets.Victim(name, sizes, settings, base / f"{name}-{mark[:8]}")
+            shared = {key: value for key, value in settings.items() if key != "victims"}
+            wanted = json.dumps([name, targets.served(name), sizes, shared])
+            mark = hashlib.sha256(wanted.encode()).hexdigest()[:8]
+            victim = targets.Victim(name, sizes, settings, base / f"{name}-{mark}")
             scores, seconds = _attacked(victim)
             told[name] = victim.told()
             rows += _judged(victim, scores, seconds)

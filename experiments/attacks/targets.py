@@ -14,7 +14,6 @@ from experiments.benchmarks import victims
 from jaxpriv import data, models, sampling, training
 from jaxpriv.attacks import runner
 
-_BATCH = 128
 _AT_ONCE = 6  # models between checkpoints
 
 
@@ -39,7 +38,8 @@ class Victim:
         wanted = {part: sizes[part] for part in ("pool", "population")}
         parts = dataset.split(rng, sizes=wanted)
         self.pool, self.population = (_shaped(parts[part], name) for part in wanted)
-        self.num_classes, self.steps = dataset.num_classes, sizes["steps"]
+        self.num_classes = dataset.num_classes
+        self.batch, self.steps = sizes["batch"], sizes["steps"]
         self.keys = dict(
             zip(("halves", "train", "attack"), jax.random.split(jax.random.key(1), 3), strict=True)
         )
@@ -74,7 +74,7 @@ class Victim:
             return optax.softmax_cross_entropy_with_integer_labels(self.apply(params, x), y)
 
         def make_alg(size: int) -> training.Algorithm:
-            sampler = sampling.fixed_batch(size, batch_size=min(_BATCH, size))
+            sampler = sampling.fixed_batch(size, batch_size=min(self.batch, size))
             return training.sgd(loss, optax.adam(1e-3), sampler)
 
         return training.shadows.train(
