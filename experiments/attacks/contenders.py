@@ -44,6 +44,7 @@ class Problem(NamedTuple):
       fold) look at.
     population: records that no model was trained on.
     predict: the target's label of each input.
+    group: the household of each audited record, where membership goes by them.
     steps: of attacks that train.
     copies: of each record, for the label-only attacks.
     """
@@ -56,6 +57,7 @@ class Problem(NamedTuple):
     predict: Callable[[np.ndarray], np.ndarray]
     steps: int
     copies: int
+    group: np.ndarray | None
 
 
 def score(name: str, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -163,7 +165,7 @@ def _noise(key: jax.Array, p: Problem) -> np.ndarray:
 
 
 def _blind(key: jax.Array, p: Problem) -> np.ndarray:
-    return blind.cross_validated(_rng(key), p.audited.x, p.is_member)
+    return blind.cross_validated(_rng(key), p.audited.x, p.is_member, group=p.group)
 
 
 ATTACKS: dict[str, Callable[[jax.Array, Problem], np.ndarray]] = {

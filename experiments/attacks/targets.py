@@ -49,7 +49,7 @@ class Victim:
             num_models=settings["shadows"] + 2,
             group=self.pool.group,
         )
-        self.known = np.sort(rng.permutation(len(self.pool))[: len(self.pool) // 5])
+        self.known = _told(rng, self.pool)
         self.module = self._module()
         self.params = self._train()
         self.logits, self.others = (
@@ -135,12 +135,21 @@ class Victim:
             predict=predict,
             steps=self.settings["attack_steps"],
             copies=self.settings["copies"],
+            group=self.pool.group,
         )
 
     def judged(self, scores: np.ndarray, target: int) -> tuple[np.ndarray, np.ndarray]:
         """Scores and truth of the records that no attack was told."""
         asked = np.setdiff1d(np.arange(len(self.pool)), self.known)
         return scores[asked], self.is_member[target][asked]
+
+
+def _told(rng: np.random.Generator, pool: data.Dataset) -> np.ndarray:
+    """A fifth of the records, whole households where there are some."""
+    units = np.arange(len(pool)) if pool.group is None else pool.group
+    _, unit, weight = np.unique(units, return_inverse=True, return_counts=True)
+    order = rng.permutation(len(weight))
+    return np.flatnonzero(np.isin(unit, order[np.cumsum(weight[order]) <= len(pool) // 5]))
 
 
 def _shaped(dataset: data.Dataset, name: str) -> data.Dataset:

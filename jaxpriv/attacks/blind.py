@@ -28,6 +28,7 @@ def cross_validated(
     is_member: Bool[Array | np.ndarray, " n"] | Integer[Array | np.ndarray, " n"],
     *,
     folds: int = 5,
+    group: Shaped[Array | np.ndarray, " n"] | None = None,
 ) -> Float[np.ndarray, " n"]:
     """Scores each record by a classifier that was trained on the other folds.
 
@@ -41,6 +42,8 @@ def cross_validated(
       x: inputs of members and non-members, of any shape; flattened.
       is_member: which of them the target was trained on.
       folds: stratified; >= 2.
+      group: the person or household of each record, where membership goes by them: a group is in
+        one fold, or the classifier would recognise its other records.
 
     Returns:
       Out-of-fold log odds at even priors; higher = more likely a member.
@@ -65,12 +68,17 @@ def cross_validated(
         raise ValueError(
             f"Expected 2 <= folds <= members and non-members, got folds={folds}, {ins} and {outs}."
         )
+    if group is not None:
+        _check.same_length(x=inputs, group=group)
+        if len(np.unique(group)) < folds:
+            raise ValueError(f"Expected at least {folds} groups, got {len(np.unique(group))}.")
     flat = inputs.reshape(len(inputs), -1)
     seed = int(rng.integers(2**31))
-    split = model_selection.StratifiedKFold(folds, shuffle=True, random_state=seed)
+    stratified = model_selection.StratifiedKFold, model_selection.StratifiedGroupKFold
+    split = stratified[group is not None](folds, shuffle=True, random_state=seed)
     scores = np.zeros(len(flat))
     width = flat.shape[1]
-    for train, held_out in split.split(flat, truth):
+    for train, held_out in split.split(flat, truth, group):
         model = _classifier(width, min(_CROSSED, width, len(train)), seed)
         # Inputs that never vary have no leading directions: 0 / 0 in their explained shares.
         with np.errstate(invalid="ignore"):

@@ -146,7 +146,11 @@ def attacks_on_scores(held: Scores, *, confidence: float) -> dict[str, Any]:
 
 
 def blind_attack(
-    rng: np.random.Generator, x: Float[np.ndarray, "n d"], is_member: Bool[np.ndarray, " n"]
+    rng: np.random.Generator,
+    x: Float[np.ndarray, "n d"],
+    is_member: Bool[np.ndarray, " n"],
+    *,
+    group: Int[np.ndarray, " n"] | None,
 ) -> dict[str, Any]:
     """Attacks the inputs alone: whether members and non-members are alike to begin with.
 
@@ -154,12 +158,13 @@ def blind_attack(
       rng: advanced.
       x: inputs as rows.
       is_member: the truth.
+      group: the person or household of each record, where membership goes by them.
 
     Returns:
       Membership metrics; where the AUC's interval lies above 1/2, every other attack's success
       is in doubt.
     """
-    found = blind.cross_validated(rng, x, is_member)
+    found = blind.cross_validated(rng, x, is_member, group=group)
     return metrics.membership(found, is_member, confidence=0.95)._asdict()
 
 

@@ -145,7 +145,9 @@ def run_report(
         shadow_key, len(split.y), num_models=settings.shadows, group=split.group
     )
     log("attacking the inputs alone")
-    blind = measure.blind_attack(_rng(blind_key), np.asarray(split.x), split.is_member())
+    blind = measure.blind_attack(
+        _rng(blind_key), np.asarray(split.x), split.is_member(), group=split.group
+    )
     entries = []
     recipes = _recipes(split, settings, log)
     for i, (key, recipe) in enumerate(zip(model_keys, recipes, strict=True)):

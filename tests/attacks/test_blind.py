@@ -107,3 +107,18 @@ def test_refuses_in_one_line(case):
     good = {"x": np.zeros((6, 2)), "is_member": np.arange(6) % 2, "folds": 2}
     with pytest.raises(ValueError, match=rf"^Expected {message}[^\n]*\.$"):
         oracles.unhooked(blind.cross_validated)(np.random.default_rng(0), **(good | change))
+
+
+def test_records_of_one_household_do_not_betray_each_other():
+    """Membership goes by households that shop alike: nothing to find, unless folds cut them."""
+    rng = np.random.default_rng(0)
+    group = np.repeat(np.arange(150), 8)
+    x = rng.normal(size=(150, 12))[group] + 0.3 * rng.normal(size=(1200, 12))
+    is_member = (rng.random(150) < 0.5)[group]
+    cut = blind.cross_validated(np.random.default_rng(1), x, is_member)
+    whole = blind.cross_validated(np.random.default_rng(1), x, is_member, group=group)
+    # 150 independent households: standard error 0.048.
+    assert abs(metrics.membership(whole, is_member, confidence=0.95).auc - 0.5) < 0.15
+    assert metrics.membership(cut, is_member, confidence=0.95).auc > 0.7
+    with pytest.raises(ValueError, match="Expected at least 5 groups, got 1"):
+        blind.cross_validated(np.random.default_rng(1), x, is_member, group=0 * group)
