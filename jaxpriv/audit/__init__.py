@@ -2,7 +2,7 @@
 
 from jaxpriv.audit import bounds, independent_runs, noise, one_run
 from jaxpriv.audit.bounds import LowerBounds, lower_bounds
-from jaxpriv.audit.noise import NoiseFindings, check_noise
+from jaxpriv.audit.noise import NoiseFindings, check_noise, residuals_of
 
 __all__ = [
     "LowerBounds",
@@ -13,4 +13,5 @@ __all__ = [
     "lower_bounds",
     "noise",
     "one_run",
+    "residuals_of",
 ]

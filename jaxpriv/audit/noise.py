@@ -6,13 +6,15 @@ noisy sum minus the clipped sum. In the shapes below `t` counts steps and `d` en
 
 import itertools
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float, PyTree, Shaped
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Shaped
 
 from jaxpriv import _check
+from jaxpriv._types import Keys
 
 _ENTRIES = 2**14
 """Entries of a leaf by which steps are compared: the cost grows with the square of the steps."""
@@ -91,6 +93,21 @@ def check_noise(
         adjusted=adjusted,
         rejected=tuple(name for name, p in adjusted.items() if p <= level),
     )
+
+
+def residuals_of(keys: Keys, release: Callable[[PRNGKeyArray], PyTree], *, exact: PyTree) -> PyTree:
+    """Releases once for each key, and takes the exact value off: what `check_noise` tests.
+
+    Args:
+      keys: one a step.
+      release: `release(key) -> noisy value`, such as a noisy sum or a whole training step.
+      exact: the value without noise, of the same structure.
+
+    Returns:
+      The residuals; leaves [t, ...].
+    """
+    noisy = jax.lax.map(release, keys)
+    return jax.tree.map(lambda value, middle: value - middle, noisy, exact)
 
 
 def holm(p_values: dict[str, float]) -> dict[str, float]:

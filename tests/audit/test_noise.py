@@ -8,6 +8,7 @@ from scipy import stats
 
 from jaxpriv import grads, sampling, training
 from jaxpriv.audit import noise
+from jaxpriv.training import algorithms
 
 LEVEL = 0.01
 SHAPES = {"w": (20, 12, 10), "v": (20, 12, 10), "b": (20, 7)}
@@ -240,3 +241,18 @@ def test_steps_that_repeat_far_inside_a_large_leaf_are_seen():
     drawn = np.random.default_rng(4).normal(size=(4, 40_000))
     drawn[:, 20_000:] = drawn[0, 20_000:]
     assert "steps" in check(drawn).rejected
+
+
+def test_a_step_function_is_released_and_tested(keys):
+    total = {"w": jnp.arange(600.0).reshape(20, 30), "v": jnp.ones((20, 30))}
+
+    def release(key):
+        return algorithms.noisy_mean(key, total, std=2.0, divisor=1.0)
+
+    def one_key_for_all(key):
+        return jax.tree.map(lambda x: x + 2.0 * jax.random.normal(key, x.shape), total)
+
+    for step, rejected in ((release, ()), (one_key_for_all, ("leaves",))):
+        residuals = noise.residuals_of(keys(30), step, exact=total)
+        assert residuals["w"].shape == (30, 20, 30)
+        assert check(residuals, std=2.0).rejected == rejected
