@@ -113,7 +113,7 @@ def _features(name: str, held: Shaped[np.ndarray, "..."]) -> tuple[Float[np.ndar
         raise ValueError(
             f"Expected {name} of shape [n, d], [n, h, w] or [n, h, w, c], got {held.shape}."
         )
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         x, told = held.astype(np.float32), ""
     if held.ndim > 2 and held.dtype == np.uint8:
         x, told = x / np.float32(255), ", bytes scaled to [0, 1]"
@@ -189,7 +189,7 @@ def _csv(path: Path, label: str) -> Dataset:
             f"Expected at most 20 times its size from {path.name}, got {n} rows of {width} inputs."
         )
     x, y = np.zeros((n, width), np.float32), _Classes()
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         for row, cells in zip(x, _records(path), strict=True):
             _fill(row, cells, inputs)
             y.add(cells[at])

@@ -125,7 +125,8 @@ def _numbers(name: str, array: np.ndarray, shape: tuple[int, ...]) -> Float[np.n
         raise ValueError(
             f"Expected {name} as numbers of shape {shape}, got {array.dtype} of {array.shape}."
         )
-    return array.reshape(shape).astype(np.float64)
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        return array.reshape(shape).astype(np.float64)
 
 
 def _truths(name: str, array: np.ndarray, shape: tuple[int, ...]) -> Bool[np.ndarray, "..."]:

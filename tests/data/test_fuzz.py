@@ -76,7 +76,18 @@ READERS = {
         lambda folder: data.load_own(folder / "mine.csv", label="label"),
     ),
     "scores": (
-        {"s.npz": layouts.npz(compress=False, scores=X[:, 0], is_member=Y > 0)},
+        {
+            "s.npz": layouts.npz(
+                compress=False,
+                scores=X[:, 0],
+                is_member=Y > 0,
+                labels=Y,
+                logits=X,
+                group=Y,
+                shadow_scores=X.T,
+                shadow_is_member=X.T > 0,
+            )
+        },
         lambda folder: data.load_scores(folder / "s.npz"),
     ),
 }
