@@ -152,16 +152,14 @@ def _rng(key: jax.Array) -> np.random.Generator:
     return np.random.default_rng(np.asarray(jax.random.key_data(key)))
 
 
-def _flips(key: jax.Array, p: Problem) -> np.ndarray:
-    x, labels = p.audited.x, p.audited.labels
-    return label_only.flip_robustness(
-        _rng(key), p.predict, x, labels, flip_prob=0.02, copies=p.copies
-    )
-
-
-def _noise(key: jax.Array, p: Problem) -> np.ndarray:
-    x, labels = p.audited.x, p.audited.labels
-    return label_only.noise_robustness(_rng(key), p.predict, x, labels, scale=0.5, copies=p.copies)
+def _label_only(key: jax.Array, p: Problem) -> np.ndarray:
+    """Flips of binary inputs, Gaussian noise on others."""
+    x, labels, rng = p.audited.x, p.audited.labels, _rng(key)
+    if ((x == 0) | (x == 1)).all():
+        return label_only.flip_robustness(
+            rng, p.predict, x, labels, flip_prob=0.02, copies=p.copies
+        )
+    return label_only.noise_robustness(rng, p.predict, x, labels, scale=0.5, copies=p.copies)
 
 
 def _blind(key: jax.Array, p: Problem) -> np.ndarray:
@@ -177,7 +175,7 @@ ATTACKS: dict[str, Callable[[jax.Array, Problem], np.ndarray]] = {
     "entropy": _entropy,
     "modified entropy": _plain("modified_entropy"),
     "margin": _plain("margin"),
-    "label-only": _flips,
+    "label-only": _label_only,
     "shadow classifier": _shadow_classifier(shadow_classifier.fit),
     "shadow classifier, per class": _shadow_classifier(shadow_classifier.fit_per_class),
     "neural (told 20 % of the records)": _neural,
