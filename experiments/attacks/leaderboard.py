@@ -1,7 +1,7 @@
 """Every membership attack on the same targets: an MLP on purchases and a CNN on MNIST.
 
 Run:       python -m experiments run attacks/leaderboard --preset cpu
-Time:      smoke 1 min, cpu 46 min on two cores that did other work too; paper unmeasured, for one H100
+Time:      smoke 1 min, cpu 46 min on two cores, other work beside it; paper unmeasured
 Data:      purchases (extra `data`; built once in 90 s); mnist from JAXPRIV_DATA, else mnist5k
 Expected:  LiRA and RMIA above the loss threshold at 0.1 % FPR, as Carlini et al. 2022 (LiRA
            8.4 % online, 7.1 % offline, Shokri et al. 0.3 %, loss 0.0 % on CIFAR-10 with 256
