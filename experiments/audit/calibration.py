@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxpriv import reports
 from jaxpriv.accounting import gaussian
 from jaxpriv.audit import independent_runs, one_run
 
@@ -147,6 +148,18 @@ FIXED: dict[str, Callable[..., float]] = {
     "one_run": lambda g: one_run.epsilon_of_guesses(g, delta=DELTA, confidence=CONFIDENCE),
     "one_run_fdp_mu": lambda g: one_run.mu_of_guesses(g, confidence=CONFIDENCE),
 }
+
+
+def plots(record: dict[str, Any]) -> dict[str, str]:
+    """Power against sample size: the share of the truth that each bound proves on average."""
+    mu = max(row["mu"] for row in record["rows"])
+    curves = []
+    for name in BOUNDS:
+        rows = [row for row in record["rows"] if row["bound"] == name and row["mu"] == mu]
+        shares = [row["mean"] / row["truth"] for row in rows]
+        curves.append({"name": name, "x": [row["rows"] for row in rows], "y": shares})
+    share = f"mean bound / truth, at mu = {mu:g}"
+    return {"power": reports.plots.lines_svg(curves, x="trainings, or canaries", y=share)}
 
 
 def table(record: dict[str, Any]) -> str:

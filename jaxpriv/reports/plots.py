@@ -94,6 +94,29 @@ def bounds_svg(models: Sequence[dict[str, Any]]) -> str:
         return _svg(figure)
 
 
+def lines_svg(curves: Sequence[dict[str, Any]], *, x: str, y: str) -> str:
+    """Draws curves against a quantity on a logarithmic axis, such as a sample size.
+
+    Args:
+      curves: each with name, x and y.
+      x: what is on the logarithmic axis.
+      y: what is on the other, from 0.
+
+    Returns:
+      An <svg> element.
+    """
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(5.6, 3.8), layout="constrained")
+        axes = figure.add_subplot()
+        for i, curve in enumerate(curves):
+            style = {"color": _COLOURS[i % len(_COLOURS)], "lw": 1.8}
+            axes.plot(curve["x"], curve["y"], label=curve["name"], marker="o", ms=4, **style)
+        axes.set(xscale="log", ylim=(0, None), xlabel=x, ylabel=y)
+        axes.grid(which="major", color="#eeeeee", lw=0.8)
+        axes.legend(frameon=False)
+        return _svg(figure)
+
+
 def _svg(figure: Figure) -> str:
     out = io.StringIO()
     FigureCanvasSVG(figure).print_svg(out, metadata={"Date": None})

@@ -212,6 +212,12 @@ def test_the_figure_starts_where_nothing_is_resolved():
     assert "AUC 0.500" in svg
 
 
+def test_curves_are_drawn_by_name():
+    svg = plots.lines_svg([{"name": "bound", "x": [30, 300], "y": [0.1, 0.4]}], x="rows", y="share")
+    assert svg.startswith("<svg")
+    assert all(word in svg for word in ("bound", "rows", "share"))
+
+
 def test_a_failed_write_leaves_the_old_report(report, tmp_path, monkeypatch):
     reports.write_report(report, tmp_path, date=DATE)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
