@@ -4,14 +4,14 @@ In the shapes below `n` counts the records of the pool, `k` and `l` its two part
 population, on which no model is trained.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from jaxpriv.data import Dataset
+from jaxpriv.data import Dataset, num_duplicates
 
 _FEWEST = 5
 """Members or non-members that the blind attack's folds need."""
@@ -72,6 +72,29 @@ def make_split(key: PRNGKeyArray, dataset: Dataset) -> Split:
         population_y=jnp.asarray(population.y),
         num_classes=dataset.num_classes,
     )
+
+
+def about(dataset: Dataset, split: Split) -> dict[str, Any]:
+    """Tells what the report says of the records: names and counts.
+
+    Args:
+      dataset: all records.
+      split: of them.
+
+    Returns:
+      Plain values, ready for JSON.
+    """
+    return {
+        "name": dataset.name,
+        "source": dataset.source,
+        "num_examples": len(dataset),
+        "num_classes": dataset.num_classes,
+        "num_members": len(split.members),
+        "num_nonmembers": len(split.others),
+        "num_population": len(split.population_y),
+        "num_groups": None if dataset.group is None else len(np.unique(dataset.group)),
+        "num_duplicates": num_duplicates(dataset),
+    }
 
 
 def _coins(key: PRNGKeyArray, dataset: Dataset) -> Bool[np.ndarray, " n"]:
