@@ -1,6 +1,5 @@
 """Every membership attack behind one signature: what the attacker holds in, scores out."""
 
-import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -60,26 +59,15 @@ class Problem(NamedTuple):
     group: np.ndarray | None
 
 
-def score(name: str, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """One of `metrics.scores` for every record, and for every model where there are several."""
-    batched = _batched(name)
-    if logits.ndim == 2:
-        return np.asarray(batched(logits, labels))
-    return np.stack([np.asarray(batched(one, labels)) for one in logits])
-
-
-@functools.cache
-def _batched(name: str):
-    return jax.jit(jax.vmap(getattr(scores, name)))
-
-
 def _log_probs(logits: np.ndarray) -> np.ndarray:
     return np.asarray(jax.nn.log_softmax(logits.astype(np.float32)))
 
 
 def _plain(name: str) -> Callable[[jax.Array, Problem], np.ndarray]:
     """The score itself, which needs nothing but the target."""
-    return lambda key, p: score(name, p.audited.logits, p.audited.labels)
+    return lambda key, p: scores.of_records(
+        getattr(scores, name), p.audited.logits, p.audited.labels
+    )
 
 
 def _entropy(key: jax.Array, p: Problem) -> np.ndarray:
@@ -90,17 +78,19 @@ def _entropy(key: jax.Array, p: Problem) -> np.ndarray:
 def _per_class(key: jax.Array, p: Problem) -> np.ndarray:
     del key
     labels, c = p.audited.labels, p.audited.logits.shape[-1]
-    losses = score("negative_loss", p.audited.shadow_logits, labels)
+    losses = scores.of_records(scores.negative_loss, p.audited.shadow_logits, labels)
     fitted = threshold.fit_per_class(losses, p.shadow_is_member, labels, num_classes=c)
-    mine = score("negative_loss", p.audited.logits, labels)
+    mine = scores.of_records(scores.negative_loss, p.audited.logits, labels)
     return threshold.apply_per_class(fitted, mine, labels)
 
 
 def _lira(attack, **settings) -> Callable[[jax.Array, Problem], np.ndarray]:
     def run(key: jax.Array, p: Problem) -> np.ndarray:
         del key
-        mine = score("logit_confidence", p.audited.logits, p.audited.labels)
-        theirs = score("logit_confidence", p.audited.shadow_logits, p.audited.labels)
+        mine = scores.of_records(scores.logit_confidence, p.audited.logits, p.audited.labels)
+        theirs = scores.of_records(
+            scores.logit_confidence, p.audited.shadow_logits, p.audited.labels
+        )
         return attack(mine, theirs, p.shadow_is_member, **settings)
 
     return run
@@ -110,7 +100,7 @@ def _rmia(attack, **settings) -> Callable[[jax.Array, Problem], np.ndarray]:
     def run(key: jax.Array, p: Problem) -> np.ndarray:
         del key
         held = [
-            score("negative_loss", logits, part.labels)
+            scores.of_records(scores.negative_loss, logits, part.labels)
             for part in (p.audited, p.population)
             for logits in (part.logits, part.shadow_logits)
         ]
@@ -141,7 +131,10 @@ def _neural(key: jax.Array, p: Problem) -> np.ndarray:
 
 def _quantile(key: jax.Array, p: Problem) -> np.ndarray:
     held = [
-        (part.x.reshape(len(part.x), -1), score("logit_confidence", part.logits, part.labels))
+        (
+            part.x.reshape(len(part.x), -1),
+            scores.of_records(scores.logit_confidence, part.logits, part.labels),
+        )
         for part in (p.population, p.audited)
     ]
     fitted = quantile.fit(key, *held[0], fprs=FPRS, steps=p.steps)

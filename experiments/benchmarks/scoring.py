@@ -3,7 +3,7 @@
 Run:       python -m experiments run benchmarks/scoring --preset cpu
 Time:      smoke 3 s, cpu 1 min on two cores, paper 1 min
 Goal:      50,000 records, 256 shadows: at most 2 s and 1 GiB of growth on two cores
-Ours:      0.17 to 0.65 s, 27 MB, the loop 2.2 to 3.5 s (cpu, busy machine, 2026-11-28)
+Ours:      0.18 to 0.49 s, 27 MB, the loop 1.5 to 2.3 s (cpu, busy machine, 2026-11-28)
 
 The loop is plain NumPy, one record at a time, in float64. Memory is the growth during the second
 call of a process that runs one attack alone.

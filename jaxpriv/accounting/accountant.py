@@ -16,7 +16,7 @@ from jaxtyping import Float64, Int
 
 from jaxpriv import _check
 from jaxpriv._types import RELATIONS, Relation
-from jaxpriv.accounting import _losses, _profiles, _search
+from jaxpriv.accounting import _losses, _profiles, search
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -317,7 +317,7 @@ def _calibrate(
     _check_target(delta=delta, relation=relation)
     _warn_large(delta, _profiles.count_steps(make_event(1.0)), n, stacklevel=5)
     # A little below the budget, so that a miss on either side still is within it.
-    aim = math.log(epsilon) + math.log1p(-_search.TOLERANCE / 2)
+    aim = math.log(epsilon) + math.log1p(-search.TOLERANCE / 2)
 
     def excess(log_z: float) -> float:
         profile = _profiles.profile(
@@ -327,4 +327,4 @@ def _calibrate(
         # Clipped, because one far point would bend the interpolation.
         return min(max(math.log(spent) - aim, -3.0), 3.0) if spent > 0 else -3.0
 
-    return math.exp(_search.root(excess, epsilon))
+    return math.exp(search.root(excess, sought="an epsilon", told=f"{epsilon=}"))

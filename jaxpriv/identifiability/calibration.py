@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 from jaxpriv import _check, accounting
 from jaxpriv._types import RELATIONS, Relation
+from jaxpriv.accounting import search
 from jaxpriv.identifiability import belief
 
-_LEAST_NOISE, _MOST_NOISE = 1e-3, 1e7
 _PRECISION = 1e-4
 """Relative: how far above the smallest noise a calibrated one may lie."""
 
@@ -83,22 +83,10 @@ def _least_noise(spent: Callable[[float], float], promise: float) -> float:
         # Clipped, because one far point would bend the interpolation.
         return min(max(math.log(value / promise), -3.0), 3.0) if value > 0 else -3.0
 
-    near = far = 0.0
-    at_near = at_far = excess(0.0)
-    # Downwards in small steps: the losses explode there, and with them the work.
-    step = math.log(4) if at_near > 0 else -math.log(2)
-    while at_near * at_far > 0:
-        near, at_near, far = far, at_far, far + step
-        if not _LEAST_NOISE <= math.exp(far) <= _MOST_NOISE:
-            raise ValueError(
-                f"Expected a promise that a noise multiplier in {_LEAST_NOISE} to "
-                f"{_MOST_NOISE:g} just keeps, got {promise}."
-            )
-        at_far = excess(far)
-    root = far
-    if at_near * at_far < 0:
-        bracket = (near, far)
-        root = optimize.root_scalar(excess, bracket=bracket, xtol=_PRECISION / 4).root
+    near, at_near, root, at_root = search.bracket(excess, sought="a promise", told=f"{promise=}")
+    if at_near * at_root < 0:
+        ends = (near, root)
+        root = optimize.root_scalar(excess, bracket=ends, xtol=_PRECISION / 4).root
     while excess(root) > 0:
         root += _PRECISION / 2
     return math.exp(root)

@@ -5,12 +5,42 @@ A higher score means more likely a member. Whoever holds probabilities turns the
 `n` examples.
 """
 
+import functools
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, Integer, Shaped
 
 from jaxpriv import _check
+
+
+def of_records(
+    score: Callable[..., Array],
+    logits: Float[Array | np.ndarray, "*m n c"],
+    labels: Integer[Array | np.ndarray, " n"],
+) -> Float[np.ndarray, "*m n"]:
+    """Scores every record, under one model or under m, one model after the other.
+
+    Args:
+      score: one of this module's functions of an example's logits and label.
+      logits: of one model, or stacked along m.
+      labels: true classes.
+
+    Returns:
+      The scores, in the type that `score` returns.
+    """
+    batched = _batched(score)
+    if logits.ndim == 2:
+        return np.asarray(batched(logits, labels))
+    return np.stack([np.asarray(batched(one, labels)) for one in logits])
+
+
+@functools.cache
+def _batched(score: Callable[..., Array]) -> Callable[..., Array]:
+    """Compiled once for each score and shape."""
+    return jax.jit(jax.vmap(score))
 
 
 def negative_loss(

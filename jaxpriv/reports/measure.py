@@ -4,6 +4,7 @@ In the shapes below `n` counts audited records, `m` shadow models, `c` classes a
 population on which no model was trained.
 """
 
+import warnings
 from typing import Any, NamedTuple
 
 import jax
@@ -70,10 +71,10 @@ def attacks_on_models(
     """
     found = _scored(key, audited, population, shadow_is_member, attack_steps)
     correct = audited.logits.argmax(-1) == audited.labels
-    gap = metrics.roc.gap_baseline(
-        float(correct[is_member].mean()), float(correct[~is_member].mean())
+    gap = _gap(correct, is_member)
+    losses = -membership_scores.of_records(
+        membership_scores.negative_loss, audited.logits, audited.labels
     )
-    losses = -_score("negative_loss", audited.logits, audited.labels)
     parts = {
         "class": audited.labels,
         "prediction": np.where(correct, "right", "wrong"),
@@ -109,19 +110,21 @@ def attacks_on_scores(held: Scores, *, confidence: float) -> dict[str, Any]:
         parts["group"] = held.group
     if held.logits is not None and held.labels is not None:
         for name in ("negative_loss", "confidence", "modified_entropy", "margin", "correctness"):
-            found[name] = _score(name, held.logits, held.labels)
+            score = getattr(membership_scores, name)
+            found[name] = membership_scores.of_records(score, held.logits, held.labels)
         found["entropy"] = np.asarray(jax.vmap(membership_scores.entropy)(held.logits))
         correct = found["correctness"] > 0
-        members = held.is_member
-        if members.any() and not members.all():
-            gap = metrics.roc.gap_baseline(
-                float(correct[members].mean()), float(correct[~members].mean())
-            )
+        gap = _gap(correct, held.is_member)
         parts["prediction"] = np.where(correct, "right", "wrong")
         parts["loss decile"] = slices.percentile_bins(-found["negative_loss"], num_bins=10)
     best = held.scores
     inside = held.shadow_is_member
-    if held.shadow_scores is not None and inside is not None and 0 < inside.mean() < 1:
+    if inside is not None and not 0 < inside.mean() < 1:
+        warnings.warn(
+            "Expected IN and OUT shadows, got one kind: attacks by shadow scores are left out.",
+            stacklevel=2,
+        )
+    elif held.shadow_scores is not None and inside is not None:
         arrays = held.scores, held.shadow_scores, inside
         best = found["lira"] = lira.online(*arrays)
         found["lira_per_example"] = lira.online(*arrays, variance="per_example")
@@ -231,6 +234,11 @@ def sliced(
     return rows
 
 
+def _gap(correct: Bool[np.ndarray, " n"], is_member: Bool[np.ndarray, " n"]) -> float:
+    train, test = (float(correct[side].mean()) for side in (is_member, ~is_member))
+    return metrics.roc.gap_baseline(train, test)
+
+
 def _leaks(found: dict[str, np.ndarray], is_member: Bool[np.ndarray, " n"]) -> list[str]:
     confidence = 1 - 0.05 / len(found)
     areas = {
@@ -269,16 +277,16 @@ def _scored(
     classifier_key, quantile_key = jax.random.split(key)
     labels, c = audited.labels, audited.logits.shape[-1]
     losses, theirs = (
-        _score("negative_loss", logits, labels)
+        membership_scores.of_records(membership_scores.negative_loss, logits, labels)
         for logits in (audited.logits, audited.shadow_logits)
     )
     confidence, shadow_confidence = (
-        _score("logit_confidence", logits, labels)
+        membership_scores.of_records(membership_scores.logit_confidence, logits, labels)
         for logits in (audited.logits, audited.shadow_logits)
     )
     others = rmia.Population(
         *(
-            _score("negative_loss", logits, population.labels)
+            membership_scores.of_records(membership_scores.negative_loss, logits, population.labels)
             for logits in (population.logits, population.shadow_logits)
         )
     )
@@ -290,7 +298,9 @@ def _scored(
     quantiles = quantile.fit(
         quantile_key,
         population.x,
-        _score("logit_confidence", population.logits, population.labels),
+        membership_scores.of_records(
+            membership_scores.logit_confidence, population.logits, population.labels
+        ),
         fprs=_FPRS,
         steps=steps,
     )
@@ -307,10 +317,3 @@ def _scored(
         "threshold_per_class": threshold.apply_per_class(per_class, losses, labels),
         "entropy": np.asarray(jax.vmap(membership_scores.entropy)(audited.logits)),
     }
-
-
-def _score(name: str, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    batched = jax.jit(jax.vmap(getattr(membership_scores, name)))
-    if logits.ndim == 2:
-        return np.asarray(batched(logits, labels))
-    return np.stack([np.asarray(batched(one, labels)) for one in logits])

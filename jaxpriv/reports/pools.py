@@ -108,11 +108,12 @@ def _coins(key: PRNGKeyArray, dataset: Dataset) -> Bool[np.ndarray, " n"]:
 
 
 def _tenth(key: PRNGKeyArray, dataset: Dataset) -> Bool[np.ndarray, " n"]:
-    """Whole random groups that first reach a tenth of the records; larger ones only if need be."""
+    """Whole random groups, as many as first reach a tenth; larger ones only if all are."""
     units = np.arange(len(dataset)) if dataset.group is None else dataset.group
     _, unit, weight = np.unique(units, return_inverse=True, return_counts=True)
     order = np.asarray(jax.random.permutation(key, len(weight)))
-    order = order[np.argsort(weight[order] > max(1, len(dataset) / 10), kind="stable")]
+    small = weight[order] <= max(1, len(dataset) / 10)
+    order = order[small] if small.any() else order
     enough = 1 + np.searchsorted(np.cumsum(weight[order]), len(dataset) / 10)
     return np.isin(unit, order[:enough])
 

@@ -226,3 +226,13 @@ def test_labels_of_every_layout_are_class_indices(dtype, array):
 def test_refuses_what_are_no_labels(labels, message):
     with pytest.raises(ValueError, match=rf"^{message}[^\n]*\.$"):
         scores.labels_of(np.array(labels), num_classes=3)
+
+
+def test_records_are_scored_under_every_model():
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(3, 7, 4)).astype(np.float32), rng.integers(0, 4, 7)
+    found = scores.of_records(scores.margin, logits, labels)
+    for i in range(3):
+        expected = [scores.margin(z, y) for z, y in zip(logits[i], labels, strict=True)]
+        np.testing.assert_allclose(found[i], expected, rtol=1e-6)
+        np.testing.assert_array_equal(scores.of_records(scores.margin, logits[i], labels), found[i])
