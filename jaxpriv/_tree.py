@@ -52,17 +52,28 @@ def take(tree: PyTree, indices: Array) -> PyTree:
     return jax.tree.map(lambda leaf: leaf[indices], tree)
 
 
-def squared_norms(tree: PyTree) -> Float[Array, " b"]:
-    """Squared Euclidean norm of each row over all leaves, which are [b, ...]; float32 or wider."""
-    return added(
-        [
-            jnp.sum(jnp.square(wide(leaf)), axis=tuple(range(1, leaf.ndim)))
-            for leaf in jax.tree.leaves(tree)
-        ]
-    )
+def norm(x: Array) -> Float[Array, ""]:
+    """Euclidean norm of one array, float32 or wider; finite entries are scaled before squaring."""
+    x = wide(x)
+    largest = power_of_two(jnp.max(jnp.abs(x), initial=0.0))
+    scaled = x / jnp.where(largest > 0, largest, 1.0)
+    return largest * jnp.sqrt(jnp.sum(jnp.square(scaled)))
 
 
-def added(terms: Sequence[Array]) -> Array:
-    """The sum of at least one array, in the widest of their types."""
+def power_of_two(x: Array) -> Array:
+    """Rounds non-negative numbers to a power of two, 0 and non-finite ones to themselves."""
+    info = jnp.finfo(x.dtype)
+    rounded = jax.lax.reduce_precision(x, exponent_bits=info.nexp, mantissa_bits=0)
+    return jnp.where(jnp.isfinite(x), jnp.minimum(rounded, info.max / 2), x)
+
+
+def add_all(terms: Sequence[Array]) -> Array:
+    """Sums at least one array, in the widest of their types."""
     widest = max((term.dtype for term in terms), key=lambda dtype: dtype.itemsize)
     return sum((term.astype(widest) for term in terms[1:]), terms[0].astype(widest))
+
+
+def stack(terms: Sequence[Array]) -> Array:
+    """Stacks at least one array, in the widest of their types."""
+    widest = max((term.dtype for term in terms), key=lambda dtype: dtype.itemsize)
+    return jnp.stack([term.astype(widest) for term in terms])

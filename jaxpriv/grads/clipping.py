@@ -3,17 +3,18 @@
 In the shapes below `b` counts the rows of a padded batch.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxpriv import _check, _tree
-from jaxpriv._types import RELATIONS, Batch, Example, Loss, Params, Relation, Scalar
-from jaxpriv.grads import explanation, ghost, per_example
+from jaxpriv._types import RELATIONS, Batch, Example, Keys, Loss, Params, Relation, Scalar
+from jaxpriv.grads import _explanation, _ghost, _ghost_cost, _ghost_plan, _per_example
+from jaxpriv.grads._per_example import ClippedSum
 
 SMALLEST_CLIP_NORM = 1e-12
 
@@ -24,17 +25,18 @@ class ClippedGrad:
 
     loss: of one example.
     clip_norm: C, the largest norm with which an example counts.
-    microbatch_size: rows worked on at a time; None: all.
-    summed: how the clipped sum of a microbatch is made.
+    microbatch_size: number of rows processed at a time; None: all; "auto": by the memory that an
+      example takes and the caches of the platform.
+    method: "ghost", or "explicit" for per-example gradients of every leaf.
     """
 
     loss: Loss
     clip_norm: Scalar
-    microbatch_size: int | None
-    summed: Callable[..., per_example.ClippedSum]
+    microbatch_size: int | Literal["auto"] | None
+    method: Literal["ghost", "explicit"]
 
     def sensitivity(self, relation: Relation) -> Scalar:
-        """Largest change of the total between neighbours, in the Euclidean norm.
+        """Returns the largest change of the total between neighbours, in the Euclidean norm.
 
         Args:
           relation: by which data sets are neighbours.
@@ -47,59 +49,86 @@ class ClippedGrad:
 
     def explain(
         self, params: Params, example: Example, key: PRNGKeyArray, *, batch_size: int
-    ) -> explanation.Explanation:
-        """Tells which way each parameter's gradient goes; computes nothing.
+    ) -> _explanation.Explanation:
+        """Reports, for each parameter, how its clipped gradient will be computed.
+
+        Nothing is computed: the loss is traced once.
 
         Args:
           params: trainable leaves.
           example: one record, without a batch axis.
           key: any; not consumed.
-          batch_size: rows of a batch, which the memory is for.
+          batch_size: rows of a batch, for the memory.
 
         Returns:
-          One choice a leaf; prints as a table.
+          The method, cost and, where gradients are explicit, the reason for each leaf; prints as
+          a table.
         """
-        rows = min(batch_size, self.microbatch_size or batch_size)
-        return explanation.explain(
-            self.loss,
-            params,
-            example,
-            key,
-            batch_size=rows,
-            by_rules=self.summed is ghost.ghost_sum,
+        _check.positive_int(batch_size=batch_size)
+        params = jax.tree.map(jnp.asarray, params)
+        plan = _ghost_plan.make_plan(self.loss, params, example, key)
+        rows = self._rows_at_a_time(plan, batch_size)
+        return _explanation.explain(
+            plan, params, example, key, batch_size=rows, by_factors=self.method == "ghost"
         )
 
     def __call__(
         self, params: Params, batch: Batch, mask: Bool[Array, " b"], key: PRNGKeyArray
-    ) -> per_example.ClippedSum:
+    ) -> ClippedSum:
         """Sums the clipped gradients of the rows that the mask admits.
 
         Args:
           params: trainable leaves only, floating point.
           batch: pytree with leading axis b.
           mask: which rows are real.
-          key: consumed; split into one key a row before any microbatching.
+          key: consumed; split into one key for each row before any microbatching.
 
         Returns:
           The total, of sensitivity C, and the norms, which are not private. An example whose
           gradient is not finite contributes zero.
 
         Raises:
-          ValueError: if shapes disagree, a leaf of params is not floating point, the loss is not
-            a scalar, or a BatchNorm would use the statistics of the batch.
+          ValueError: if shapes disagree, a leaf of params is not real floating point, the loss is
+            not a scalar, or a BatchNorm would use the statistics of the batch.
         """
-        _check_inputs(params, batch, mask)
-        with nn.intercept_methods(_refuse_batch_statistics):
-            return self._summed(params, batch, mask, key)
+        return self.with_values(params, batch, mask, key)[0]
 
-    def _summed(
+    def with_values(
         self, params: Params, batch: Batch, mask: Bool[Array, " b"], key: PRNGKeyArray
-    ) -> per_example.ClippedSum:
+    ) -> tuple[ClippedSum, Float[Array, " b"]]:
+        """Sums the clipped gradients, and returns the losses of the same pass.
+
+        Args:
+          params: as for a call.
+          batch: as for a call.
+          mask: as for a call.
+          key: as for a call.
+
+        Returns:
+          What a call returns, and the loss of each example, 0 at padding. The losses are not
+          private.
+
+        Raises:
+          ValueError: as for a call.
+        """
+        params = jax.tree.map(jnp.asarray, params)
+        _check_inputs(params, batch, mask)
+        if mask.shape[0] == 0:
+            zeros = jax.tree.map(lambda p: jnp.zeros(p.shape, _tree.wide_dtype(p.dtype)), params)
+            return ClippedSum(zeros, jnp.zeros(0)), jnp.zeros(0)
+        keys = jax.random.split(key, mask.shape[0])
+        with nn.intercept_methods(_refuse_batch_statistics):
+            clipped, values = self._in_microbatches(params, batch, mask, keys)
+        return clipped, jnp.where(mask, values, 0)
+
+    def _in_microbatches(
+        self, params: Params, batch: Batch, mask: Bool[Array, " b"], keys: Keys
+    ) -> tuple[ClippedSum, Float[Array, " b"]]:
         rows = mask.shape[0]
-        keys = jax.random.split(key, rows)
-        size = self.microbatch_size
-        if size is None or size >= rows:
-            return self.summed(self.loss, params, batch, mask, keys, clip_norm=self.clip_norm)
+        plan = _ghost_plan.make_plan(self.loss, params, *_ghost.one_row(batch, keys))
+        size = self._rows_at_a_time(plan, rows)
+        if size >= rows:
+            return self._sum_clipped(plan, params, batch, mask, keys)
         count = -(-rows // size)
         wrapped = jnp.arange(count * size) % rows
         pieces = jax.tree.map(
@@ -109,27 +138,50 @@ class ClippedGrad:
 
         def add(total, piece):
             (batch, keys), mask = piece
-            part = self.summed(self.loss, params, batch, mask, keys, clip_norm=self.clip_norm)
-            return jax.tree.map(jnp.add, total, part.total), part.norms
+            clipped, values = self._sum_clipped(plan, params, batch, mask, keys)
+            return jax.tree.map(jnp.add, total, clipped.total), (clipped.norms, values)
 
         start = jax.tree.map(lambda x: jnp.zeros(x.shape, _tree.wide_dtype(x.dtype)), params)
-        total, norms = jax.lax.scan(add, start, (pieces, real))
-        return per_example.ClippedSum(total, norms.reshape(-1)[:rows])
+        total, (norms, values) = jax.lax.scan(add, start, (pieces, real))
+        return ClippedSum(total, norms.reshape(-1)[:rows]), values.reshape(-1)[:rows]
+
+    def _rows_at_a_time(self, plan: _ghost_plan.Plan, rows: int) -> int:
+        if self.microbatch_size == "auto":
+            return _ghost_cost.microbatch_size(plan.working_set, rows)
+        return min(self.microbatch_size or rows, rows)
+
+    def _sum_clipped(self, plan, params, batch, mask, keys):
+        if self.method == "ghost":
+            return _ghost.ghost_sum(
+                plan, self.loss, params, batch, mask, keys, clip_norm=self.clip_norm
+            )
+        return _per_example.explicit_sum(
+            self.loss, params, batch, mask, keys, clip_norm=self.clip_norm
+        )
 
 
 def clipped_grad(
-    loss: Loss, *, clip_norm: float, microbatch_size: int | None = None
+    loss: Loss, *, clip_norm: float, microbatch_size: int | Literal["auto"] | None = None
 ) -> ClippedGrad:
-    """Clips each example's gradient to clip_norm and sums; fast for flax.linen layers.
+    """Clips each example's gradient to clip_norm and sums them, for any JAX function.
 
     sum_i g_i min(1, C / |g_i|) with g_i = grad loss(params, example_i, key_i), over all leaves of
-    params jointly. Layers with a ghost rule never form g_i; the rest is explicit.
+    params jointly. Parameters that enter by products, convolutions or lookups never form g_i
+    unless that is cheaper; gradients of the rest are explicit, in the same backward pass.
+
+    The loss is that of one example. Three mistakes pass unnoticed, since their shapes are right:
+    a whole batch given as one example (`batch[None]`: then the batch is the unit of privacy); a
+    contrastive loss over the rows of one example (the other rows are protected only together with
+    it); and batch statistics computed by the loss itself, `(x - x.mean(0)) / x.std(0)`, which are
+    those of the one example. Anything that mixes examples has no per-example gradient.
 
     Args:
-      loss: `loss(params, example, key)` of one example, as `jax.grad` takes it; it may call
-        any flax.linen modules, and hold frozen parameters in its closure.
-      clip_norm: C; finite, at least 1e-12: below, norms of float32 gradients underflow.
-      microbatch_size: rows worked on at a time, to bound memory; the result is the same.
+      loss: `loss(params, example, key)` of one example, as `jax.grad` takes it: flax.linen,
+        flax.nnx, Equinox, Haiku or plain JAX. Frozen parameters are closed over. Random state of
+        flax.nnx is rebuilt from the key.
+      clip_norm: C; finite, at least 1e-12: below that, norms of float32 gradients underflow.
+      microbatch_size: number of rows processed at a time, to bound memory; "auto" chooses by the
+        caches, which on a CPU is often faster than the whole batch. The result is the same.
 
     Returns:
       The clipped-gradient function.
@@ -146,13 +198,13 @@ def clipped_grad(
     >>> grad(jnp.zeros(2), x, jnp.ones(2, bool), jax.random.key(0)).norms.tolist()
     [5.0, 0.5]
     """
-    return _make(loss, clip_norm, microbatch_size, ghost.ghost_sum)
+    return _clipped_grad(loss, clip_norm, microbatch_size, "ghost")
 
 
 def explicit_clipped_grad(
-    loss: Loss, *, clip_norm: float, microbatch_size: int | None = None
+    loss: Loss, *, clip_norm: float, microbatch_size: int | Literal["auto"] | None = None
 ) -> ClippedGrad:
-    """Does what `clipped_grad` does by plain vmap: slow, and its oracle.
+    """Clips as `clipped_grad` does, by forming every per-example gradient: slow, and its oracle.
 
     Args:
       loss: as for `clipped_grad`.
@@ -162,17 +214,17 @@ def explicit_clipped_grad(
     Returns:
       The clipped-gradient function.
     """
-    return _make(loss, clip_norm, microbatch_size, per_example.explicit_sum)
+    return _clipped_grad(loss, clip_norm, microbatch_size, "explicit")
 
 
-def _make(loss, clip_norm, microbatch_size, summed) -> ClippedGrad:
+def _clipped_grad(loss, clip_norm, microbatch_size, method) -> ClippedGrad:
     _check.positive(clip_norm=clip_norm)
     if clip_norm < SMALLEST_CLIP_NORM:
         raise ValueError(f"Expected clip_norm >= {SMALLEST_CLIP_NORM}, got clip_norm={clip_norm}.")
-    if microbatch_size is not None:
+    if microbatch_size not in (None, "auto"):
         _check.positive_int(microbatch_size=microbatch_size)
     return ClippedGrad(
-        loss=loss, clip_norm=float(clip_norm), microbatch_size=microbatch_size, summed=summed
+        loss=loss, clip_norm=float(clip_norm), microbatch_size=microbatch_size, method=method
     )
 
 
@@ -190,14 +242,18 @@ def _refuse_batch_statistics(next_fun, args, kwargs, context):
     return next_fun(*args, **kwargs)
 
 
-ghost.mark_ours(_refuse_batch_statistics)
-
-
 def _check_inputs(params: Params, batch: Batch, mask: Bool[Array, " b"]) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
             name = jax.tree_util.keystr(path)
-            raise ValueError(f"Expected floating-point params, got {leaf.dtype} at {name}.")
+            hint = (
+                ": give real and imaginary parts as two leaves"
+                if jnp.issubdtype(leaf.dtype, jnp.complexfloating)
+                else ""
+            )
+            raise ValueError(
+                f"Expected real floating-point params, got {leaf.dtype} at {name}{hint}."
+            )
     for path, leaf in jax.tree_util.tree_leaves_with_path(batch):
         if jnp.ndim(leaf) == 0 or leaf.shape[0] != mask.shape[0]:
             name, shape = jax.tree_util.keystr(path), jnp.shape(leaf)

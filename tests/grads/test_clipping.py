@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 
 from jaxpriv import grads
-from jaxpriv.grads import ghost
 from tests import oracles
 
 
@@ -135,7 +134,7 @@ def test_traces_once(keys):
     step = jax.jit(grads.clipped_grad(loss, clip_norm=1.0))
     for key in keys(3):
         step(PARAMS, (X, Y), MASK, key)
-    assert len(traced) == 2  # the plan, then the pass
+    assert len(traced) == 1
 
 
 @pytest.mark.parametrize("make", [grads.clipped_grad, grads.explicit_clipped_grad])
@@ -143,12 +142,12 @@ def test_lowers_for_accelerators(make, keys):
     oracles.assert_lowers(make(plain_loss, clip_norm=1.0), PARAMS, (X, Y), MASK, keys(1)[0])
 
 
-def test_dense_leaves_go_the_ghost_way_and_the_rest_explicitly():
-    plan = ghost.make_plan(plain_loss, PARAMS, (X[0], Y[0]), jax.random.key(0))
-    leaves = jax.tree_util.tree_leaves_with_path(PARAMS)
-    explicit = {leaves[i][0][1].key for i in plan.explicit}
-    assert explicit == {"norm"}
-    assert [site.path for site in plan.sites] == ["first", "shared", "shared", "last"]
+def test_kernels_need_no_explicit_gradients():
+    grad = grads.clipped_grad(plain_loss, clip_norm=1.0)
+    choices = grad.explain(PARAMS, (X[0], Y[0]), jax.random.key(0), batch_size=7).choices
+    explicit = {choice.leaf for choice in choices if choice.method == "explicit"}
+    biases = {f"['params']['{name}']['bias']" for name in ("first", "norm", "shared")}
+    assert explicit == biases | {"['params']['norm']['scale']"}
 
 
 def test_no_per_example_kernel_gradient_is_made():
@@ -307,8 +306,38 @@ def test_refuses_what_does_not_fit(keys):
     grad = grads.clipped_grad(plain_loss, clip_norm=1.0)
     with pytest.raises(ValueError, match="Expected 7 rows as in the mask"):
         grad(PARAMS, (X[:3], Y), MASK, key)
-    with pytest.raises(ValueError, match="floating-point params, got int32"):
+    with pytest.raises(ValueError, match="real floating-point params, got int32"):
         grad({"n": jnp.arange(3)}, (X, Y), MASK, key)
+    with pytest.raises(ValueError, match="real and imaginary parts as two leaves"):
+        grad({"n": jnp.ones(3, complex)}, (X, Y), MASK, key)
     rows = grads.clipped_grad(lambda p, e, k: MODEL.apply(p, e[0]), clip_norm=1.0)
-    with pytest.raises(ValueError, match="to be a scalar"):
+    with pytest.raises(ValueError, match="to be a real scalar"):
         rows(PARAMS, (X, Y), MASK, key)
+    with_aux = grads.clipped_grad(lambda p, e, k: (plain_loss(p, e, k), e), clip_norm=1.0)
+    with pytest.raises(ValueError, match="returns one scalar, got a tuple"):
+        with_aux(PARAMS, (X, Y), MASK, key)
+
+
+@pytest.mark.parametrize("make", [grads.clipped_grad, grads.explicit_clipped_grad])
+@pytest.mark.parametrize("size", [None, 3])
+def test_losses_come_with_the_sum_in_the_same_pass(make, size, keys):
+    (key,) = keys(1)
+    grad = make(dropout_loss, clip_norm=0.5, microbatch_size=size)
+    clipped, values = jax.jit(grad.with_values)(PARAMS, (X, Y), MASK, key)
+    oracles.assert_same_sum(clipped, grad(PARAMS, (X, Y), MASK, key))
+    expected = [
+        dropout_loss(PARAMS, (X[i], Y[i]), k) for i, k in enumerate(jax.random.split(key, 7))
+    ]
+    np.testing.assert_allclose(values, jnp.where(MASK, jnp.stack(expected), 0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("make", [grads.clipped_grad, grads.explicit_clipped_grad])
+def test_an_empty_batch_and_python_floats_as_parameters(make, keys):
+    (key,) = keys(1)
+    grad = make(lambda p, x, k: p["a"] * jnp.sum(x) + jnp.sum(p["b"]), clip_norm=2.0)
+    params = {"a": 0.5, "b": jnp.ones(2)}
+    total, norms = grad(params, jnp.zeros((0, 3)), jnp.zeros(0, bool), key)
+    assert norms.shape == (0,)
+    assert not jnp.any(total["b"])
+    found = grad(params, jnp.ones((2, 3)), jnp.ones(2, bool), key)
+    np.testing.assert_allclose(found.norms, [math.sqrt(11.0)] * 2, rtol=1e-6)

@@ -15,7 +15,9 @@ class Reader(nn.Module):
 
     @nn.compact
     def __call__(self, ids):
-        x = nn.LayerNorm(name="norm")(nn.RNN(nn.LSTMCell(8), name="rnn")(nn.Embed(50, 8)(ids)))
+        x = nn.LayerNorm(name="norm")(
+            nn.RNN(nn.OptimizedLSTMCell(8), name="rnn")(nn.Embed(50, 8)(ids))
+        )
         return nn.Dense(200, name="wide")(nn.Dense(3, name="small")(x)).sum(0)
 
 
@@ -32,18 +34,63 @@ def explained(**settings):
     return {choice.leaf: choice for choice in found.choices}, str(found)
 
 
-def test_each_parameter_goes_its_way():
+def test_each_parameter_has_its_method():
     choices, text = explained()
-    ways = {leaf: choice.way for leaf, choice in choices.items()}
-    assert ways["['Embed_0']['embedding']"] == "lookup"
-    assert ways["['norm']['scale']"] == "explicit"
-    assert ways["['unused']"] == "unused"
-    assert ways["['small']['kernel']"] == "gradient"
-    assert ways["['wide']['kernel']"] == "gradient"
-    # Sixteen gate kernels of the recurrence are one matrix.
-    assert choices["['LSTMCell_0']['ii']['kernel']"].together == 8
-    assert len(text.splitlines()) == 1 + len(choices)
-    assert "with 7 more" in text
+    methods = {leaf: choice.method for leaf, choice in choices.items()}
+    assert methods["['Embed_0']['embedding']"] == "lookup"
+    assert methods["['norm']['scale']"] == "explicit"
+    assert methods["['unused']"] == "unused"
+    assert methods["['small']['kernel']"] == "gram"
+    assert methods["['wide']['kernel']"] == "gram"
+    # The four kernels on the input, and those on the hidden state, are joined by the cell.
+    assert choices["['OptimizedLSTMCell_0']['ii']['kernel']"].num_leaves == 4
+    assert len(text.splitlines()) == 4 + len(choices)
+    assert "with 3 more" in text
+
+
+def explain_plain(loss, params, x=None):
+    x = jnp.ones(3) if x is None else x
+    grad = grads.clipped_grad(loss, clip_norm=1.0)
+    return grad.explain(params, x, jax.random.key(0), batch_size=4)
+
+
+def test_many_positions_are_multiplied_out_and_one_is_an_outer_product():
+    def methods(positions):
+        found = explain_plain(lambda w, x, k: (x @ w).sum(), jnp.ones((8, 8)), positions)
+        return found.choices[0].method
+
+    assert methods(jnp.ones((256, 8))) == "gradient"
+    assert methods(jnp.ones((2, 8))) == "gram"
+    assert methods(jnp.ones(8)) == "outer product"
+
+
+REASONS = {
+    "read by integer_pow": lambda w, x: jnp.sum(jnp.tanh(x @ w)) + jnp.sum(w**3),
+    "read by square": lambda w, x: jnp.sum(jnp.tanh(x @ w)) + jnp.sum(jnp.square(w)),
+    "used through two different views": lambda w, x: jnp.sum((x @ w) ** 2) + (x @ w[:, :2]).sum(),
+    "inside a cond": lambda w, x: jax.lax.cond(x[0] > 0, lambda w: (x @ w).sum(), jnp.sum, w),
+    "both operands of dot_general are parameters": lambda w, x: (x @ (w @ w)).sum(),
+    "read by stop_gradient": lambda w, x: (x @ jax.lax.stop_gradient(w)).sum(),
+    "concatenated with another array": lambda w, x: (
+        x @ jnp.concatenate([w, jnp.zeros_like(w)], 1)
+    ).sum(),
+    "meets complex numbers": lambda w, x: jnp.abs(x.astype(complex) @ w.astype(complex)).sum(),
+}
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_an_explicit_leaf_has_a_reason_and_advice(reason):
+    (choice,) = explain_plain(lambda w, x, key: REASONS[reason](w, x), jnp.ones((3, 3))).choices
+    assert choice.method == "explicit"
+    assert choice.reason.startswith(reason)
+    assert choice.advice
+
+
+def test_the_share_of_parameters_without_explicit_gradients():
+    params = {"kernel": jnp.ones((3, 4)), "bias": jnp.ones(4)}
+    found = explain_plain(lambda p, x, key: (x @ p["kernel"] + p["bias"]).sum(), params)
+    assert found.ghost_share == pytest.approx(12 / 16)
+    assert all(not choice.advice for choice in found.choices if choice.method != "explicit")
 
 
 def test_memory_is_what_the_arrays_take():
@@ -74,13 +121,15 @@ def test_a_large_embedding_fits():
         return jnp.sum(jnp.sin(params["params"]["embedding"][ids]))
 
     assert temporary(grads.clipped_grad(by_module, clip_norm=1.0), *args) < 2**28
-    pieces = grads.clipped_grad(by_hand, clip_norm=1.0, microbatch_size=16)
+    assert temporary(grads.clipped_grad(by_hand, clip_norm=1.0), *args) < 2**28
+    explicit = grads.explicit_clipped_grad(by_hand, clip_norm=1.0)
+    assert temporary(explicit, *args) > 2**31
+    pieces = grads.explicit_clipped_grad(by_hand, clip_norm=1.0, microbatch_size=16)
     assert temporary(pieces, *args) < 2**31
-    assert temporary(grads.clipped_grad(by_hand, clip_norm=1.0), *args) > 2**31
 
 
 def test_nnx_models_go_by_split_and_merge(keys):
-    """No linen module inside: explicit, and right."""
+    """Random state, where there is any, is rebuilt from the key."""
     model = nnx.Sequential(nnx.Linear(4, 5, rngs=nnx.Rngs(0)), nnx.Linear(5, 2, rngs=nnx.Rngs(1)))
     structure, params = nnx.split(model, nnx.Param)
 

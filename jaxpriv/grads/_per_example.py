@@ -3,6 +3,7 @@
 In the shapes below `b` counts the rows of a padded batch.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -25,23 +26,35 @@ class ClippedSum(NamedTuple):
 
 
 def clip_weights(
-    squared_norms: Float[Array, " b"], mask: Bool[Array, " b"], *, clip_norm: Scalar
+    norms: Float[Array, " b"], mask: Bool[Array, " b"], *, clip_norm: Scalar
 ) -> tuple[Float[Array, " b"], Float[Array, " b"]]:
     """Gives each example the weight min(1, C / norm), and 0 where it must not count.
 
     Args:
-      squared_norms: of the per-example gradients; may be NaN or inf.
+      norms: of the per-example gradients; may be NaN or inf.
       mask: which rows are real.
       clip_norm: C.
 
     Returns:
-      The weights (0 at padding and where a gradient is not finite) and the norms.
+      The weights (0 at padding and where a gradient is not finite) and the norms (0 at padding,
+      inf where a gradient is not finite).
     """
-    finite = jnp.isfinite(squared_norms)
-    norms = jnp.sqrt(jnp.where(finite, squared_norms, jnp.inf))
-    # A square may have underflowed: 0 only says that the norm is far below any clip norm.
-    weights = jnp.minimum(1.0, clip_norm / jnp.maximum(norms, 1e-15))
+    finite = jnp.isfinite(norms)
+    norms = jnp.where(finite, norms, jnp.inf)
+    weights = jnp.minimum(1.0, clip_norm / jnp.maximum(norms, jnp.finfo(norms.dtype).tiny))
     return jnp.where(mask & finite, weights, 0.0), jnp.where(mask, norms, 0.0)
+
+
+def total_norms(norms: Sequence[Float[Array, " b"]]) -> Float[Array, " b"]:
+    """Norm over several parts of a gradient, from the norm of each; scaled before squaring.
+
+    Args:
+      norms: at least one, each with one entry an example.
+
+    Returns:
+      The square root of the sum of squares.
+    """
+    return jax.vmap(_tree.norm, in_axes=1)(_tree.stack(norms))
 
 
 def weighted_sum(
@@ -70,20 +83,27 @@ def explicit_sum(
     keys: Keys,
     *,
     clip_norm: Scalar,
-) -> ClippedSum:
-    """Sums clipped gradients that are all made: `b` times the memory of the parameters.
+) -> tuple[ClippedSum, Float[Array, " b"]]:
+    """Sums clipped gradients that are all formed: `b` times the memory of the parameters.
 
     Args:
       loss: `loss(params, example, key)` of one example.
       params: trainable leaves.
       batch: leading axis b.
       mask: which rows are real.
-      keys: one a row.
+      keys: one for each row.
       clip_norm: C.
 
     Returns:
-      The clipped sum and the norms.
+      The clipped sum, and the losses.
     """
-    grads = jax.vmap(jax.grad(loss), in_axes=(None, 0, 0))(params, batch, keys)
-    weights, norms = clip_weights(_tree.squared_norms(grads), mask, clip_norm=clip_norm)
-    return ClippedSum(jax.tree.map(lambda rows: weighted_sum(weights, rows), grads), norms)
+    one = jax.value_and_grad(loss)
+    values, grads = jax.vmap(one, in_axes=(None, 0, 0))(params, batch, keys)
+    # The norm and the sum must see the same numbers: XLA may leave out a rounding in one of them.
+    grads = jax.lax.optimization_barrier(grads)
+    norms = [jax.vmap(_tree.norm)(rows) for rows in jax.tree.leaves(grads)]
+    weights, norms = clip_weights(
+        total_norms(norms or [jnp.zeros(mask.shape)]), mask, clip_norm=clip_norm
+    )
+    total = jax.tree.map(lambda rows: weighted_sum(weights, rows), grads)
+    return ClippedSum(total, norms), values

@@ -1,0 +1,181 @@
+"""Reports how the clipped gradient of each parameter is computed, what it costs, and why."""
+
+import io
+import math
+from typing import NamedTuple
+
+import jax
+from jaxtyping import PRNGKeyArray, PyTree
+
+from jaxpriv._types import Example, Params
+from jaxpriv.grads import _ghost, _ghost_cost, _ghost_views
+from jaxpriv.grads._ghost_factors import Factor
+from jaxpriv.grads._ghost_plan import Plan
+
+_SMALL = 0.01
+"""Share of all parameters below which explicit gradients need no advice."""
+
+
+class Choice(NamedTuple):
+    """How one leaf's clipped gradients are summed.
+
+    leaf: its path in the parameters.
+    shape: of the leaf.
+    method: "outer product", "gram" and "lookup" never form a per-example gradient; "gradient"
+      multiplies it out from its factors, because that is cheaper; "second pass" takes the norm
+      inside a rematerialised region and the sum by another backward pass; "explicit" is
+      differentiation example by example; "unused" needs nothing.
+    reason: why gradients are explicit, else "".
+    advice: the change that would make them fast, else "".
+    num_leaves: number of leaves that share the products, as the gates of a recurrent cell do.
+    bytes: memory for the whole batch, of those leaves.
+    explicit_bytes: memory that explicit gradients of those leaves would take.
+    macs: multiplications and additions of the norm and the sum, for the whole batch.
+    """
+
+    leaf: str
+    shape: tuple[int, ...]
+    method: str
+    reason: str
+    advice: str
+    num_leaves: int
+    bytes: int
+    explicit_bytes: int
+    macs: int
+
+
+class Explanation(NamedTuple):
+    """One choice for each leaf; prints as a table.
+
+    choices: in the order of the leaves.
+    batch_size: number of rows that are processed at a time.
+    """
+
+    choices: tuple[Choice, ...]
+    batch_size: int
+
+    @property
+    def ghost_share(self) -> float:
+        """Share of the parameters that need no explicit gradients."""
+        sizes = [math.prod(choice.shape) for choice in self.choices]
+        explicit = [choice.method == "explicit" for choice in self.choices]
+        fast = sum(size for size, slow in zip(sizes, explicit, strict=True) if not slow)
+        return fast / max(sum(sizes), 1)
+
+    def __str__(self) -> str:
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(box=box.SIMPLE_HEAD, title=f"{self.batch_size} rows at a time")
+        for name in ("parameter", "shape", "method", "MB", "MB if explicit", "Mmacs", "note"):
+            table.add_column(name, justify="right" if name[0] == "M" else "left", no_wrap=True)
+        for c in self.choices:
+            method = c.method + (f" (with {c.num_leaves - 1} more)" if c.num_leaves > 1 else "")
+            note = "; ".join(filter(None, (c.reason, c.advice)))
+            numbers = (c.bytes / 1e6, c.explicit_bytes / 1e6, c.macs / 1e6)
+            shape = "x".join(map(str, c.shape))
+            table.add_row(c.leaf, shape, method, *(f"{x:.2f}" for x in numbers), note)
+        text = io.StringIO()
+        Console(file=text, width=1000, markup=False, highlight=False).print(table)
+        return "\n".join(line.rstrip() for line in text.getvalue().splitlines()).strip()
+
+
+def explain(
+    plan: Plan,
+    params: Params,
+    example: Example,
+    key: PRNGKeyArray,
+    *,
+    batch_size: int,
+    by_factors: bool,
+) -> Explanation:
+    """Describes the clipped gradients of a batch without computing anything.
+
+    Args:
+      plan: of the loss.
+      params: trainable leaves, arrays or shapes.
+      example: one row, arrays or shapes.
+      key: any; not consumed.
+      batch_size: rows that are processed at a time.
+      by_factors: whether factors are used; else all gradients are explicit.
+
+    Returns:
+      One choice for each leaf, in the order of the leaves.
+    """
+    batch, keys = _stacked(example, batch_size), _stacked(key, batch_size)
+    gradient = jax.eval_shape(lambda *args: _ghost.gradients(plan, *args), params, batch, keys)
+    paths = [jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_leaves_with_path(params)]
+    leaves = jax.tree.leaves(params)
+    size = sum(leaf.size for leaf in leaves)
+    parts: dict[int, list[tuple[str, set[int], int, int]]] = {i: [] for i in range(len(leaves))}
+    for k, block in enumerate(plan.blocks):
+        members = _ghost_views.leaves(block.source)
+        if k in gradient.factors:
+            factors = [_first(f) for f in gradient.factors[k]]
+            macs = sum(map(_ghost_cost.macs, factors))
+            method = " + ".join(map(_ghost_cost.method, factors))
+            stored = sum(map(_bytes, jax.tree.leaves(gradient.factors[k])))
+        else:
+            method, macs, stored = "second pass", 0, 0
+        for i in members:
+            parts[i].append((method, members, stored, macs * batch_size))
+
+    def choice(i: int) -> Choice:
+        full = batch_size * _bytes(leaves[i])
+        common = (paths[i], tuple(leaves[i].shape))
+        if not by_factors:
+            return Choice(*common, "explicit", "asked for", "", 1, full, full, 2 * full // 4)
+        if i in plan.unused:
+            return Choice(*common, "unused", "", "", 1, 0, full, 0)
+        if i in plan.explicit:
+            reason = plan.explicit[i]
+            advice = _advice(reason) if leaves[i].size > _SMALL * size else ""
+            macs = 2 * batch_size * leaves[i].size
+            return Choice(*common, "explicit", reason, advice, 1, full, full, macs)
+        members = set().union(*(part[1] for part in parts[i]))
+        return Choice(
+            *common,
+            " + ".join(dict.fromkeys(part[0] for part in parts[i])),
+            "",
+            "",
+            len(members),
+            sum(part[2] for part in parts[i]),
+            batch_size * sum(_bytes(leaves[j]) for j in members),
+            sum(part[3] for part in parts[i]),
+        )
+
+    return Explanation(tuple(map(choice, range(len(leaves)))), batch_size)
+
+
+_ADVICE = {
+    "read by integer_pow": "put weight decay into the optimiser",
+    "read by square": "put weight decay into the optimiser",
+    "read by mul": "multiply the output of the product instead, or put weight decay into the optimiser",
+    "used through two different views": "read it through one slice or reshape only",
+    "inside a cond": "take the product outside the cond, and choose between results",
+    "inside a while": "use lax.scan, whose bodies are searched for products",
+    "carried by a scan": "close over it instead of carrying it",
+    "concatenated": "concatenate parameters with parameters only",
+    "both operands": "apply the two products to the activation one after the other",
+    "meets complex": "use real and imaginary parts",
+    "read by stop_gradient": "close over frozen parameters",
+}
+
+
+def _advice(reason: str) -> str:
+    return next((advice for start, advice in _ADVICE.items() if reason.startswith(start)), "")
+
+
+def _stacked(tree: PyTree, rows: int) -> PyTree:
+    return jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct((rows, *jax.numpy.shape(x)), jax.dtypes.result_type(x)), tree
+    )
+
+
+def _first(factor: Factor) -> Factor:
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), factor)
+
+
+def _bytes(x: jax.Array | jax.ShapeDtypeStruct) -> int:
+    return math.prod(x.shape) * x.dtype.itemsize

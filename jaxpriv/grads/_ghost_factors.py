@@ -1,0 +1,194 @@
+"""Per-example gradients as sums of products: their norms, and their weighted sums over a batch.
+
+    uses of a source --join along positions--> factors --norm--> weights --total--> clipped sum
+
+A *factor* is the gradient with respect to one source, as a matrix that is formed only where that
+is cheaper. Shapes are for one example unless a leading `b` says otherwise: `t` counts positions,
+`i` and `o` rows and columns, `g` groups (of a grouped kernel, or layers of a scan), `v` the rows
+of a table.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from jaxpriv import _tree
+
+PRECISE = jax.lax.Precision.HIGHEST
+"""On GPUs and TPUs a default product rounds to 10 bits or fewer; a norm must not."""
+
+_LONGEST_GRAM = 512
+
+
+class Outer(NamedTuple):
+    """The gradient sum_t left[t] (outer) right[t], for every group."""
+
+    left: Float[Array, "*bg t i"]
+    right: Float[Array, "*bg t o"]
+
+
+class Lookup(NamedTuple):
+    """The gradient of a table of v rows: right[t] is added to row ids[t], for every t."""
+
+    ids: Int[Array, "*b t"]
+    right: Float[Array, "*b t o"]
+
+
+class Dense(NamedTuple):
+    """The gradient itself, multiplied out."""
+
+    grad: Float[Array, "*bg i o"]
+
+
+Factor = Outer | Lookup | Dense
+
+
+def join(factors: Sequence[Factor]) -> list[Factor]:
+    """Joins the uses of one source along positions: at most one Outer, then one Lookup."""
+    result: list[Factor] = []
+    for kind, axis in ((Outer, -2), (Lookup, -1)):
+        same = [f for f in factors if isinstance(f, kind)]
+        if len(same) > 1:
+            first, second = zip(*same, strict=True)
+            same = [kind(jnp.concatenate(first, axis), jnp.concatenate(second, -2))]
+        result += same
+    return result
+
+
+def multiplied_out(factors: Sequence[Factor], num_rows: int) -> Dense:
+    """Forms the gradient of one example, [*g, i, o]; `num_rows` is v, for lookups."""
+    grads = []
+    for factor in factors:
+        right = _tree.wide(factor[-1])
+        if isinstance(factor, Outer):
+            left = _tree.wide(factor.left)
+            grads.append(jnp.einsum("...ti,...to->...io", left, right, precision=PRECISE))
+        elif isinstance(factor, Lookup):
+            grads.append(_scattered(factor.ids, right, num_rows))
+    return Dense(_tree.add_all(grads))
+
+
+def _scattered(ids: Array, rows: Array, num_rows: int) -> Array:
+    return jnp.zeros((num_rows, rows.shape[-1]), rows.dtype).at[ids].add(rows)
+
+
+def norm(factors: Sequence[Factor]) -> Float[Array, ""]:
+    """Norm of the sum of the factors of one source, for one example; rounded up.
+
+    A Gram product loses to cancellation what the gradient itself does not: where positions nearly
+    cancel, its error is that of terms far larger than the result. Too small a norm would let an
+    example exceed the clip norm, so what rounding may hide is added. Sides are scaled before they
+    are squared: the norm is finite if the gradient is.
+    """
+    if isinstance(factors[0], Dense):
+        return _tree.norm(factors[0].grad)
+    scales = [_largest(f) for f in factors]
+    sizes = [_product(scale) for scale in scales]
+    # After division by the largest, no product of one position is far above 1.
+    largest = jnp.max(jnp.concatenate([size.reshape(-1) for size in sizes]), initial=0.0)
+    scaled = [
+        _scaled(factor, scale, size, largest)
+        for factor, scale, size in zip(factors, scales, sizes, strict=True)
+    ]
+    grams = [_gram(factor) for factor in scaled]
+    total = _tree.add_all([square for square, _ in grams])
+    diagonal = jnp.concatenate([squares.reshape(-1) for _, squares in grams])
+    if len(scaled) == 2:
+        total = total + 2 * _inner(*scaled)
+    if diagonal.shape[0] > 1:
+        rounding = jnp.finfo(total.dtype).eps
+        total = jnp.maximum(total, 0.0) + rounding * (
+            16 * jnp.sum(diagonal) + jnp.square(jnp.sum(jnp.sqrt(diagonal)))
+        )
+    return largest * jnp.sqrt(total)
+
+
+def _sides(factor: Factor) -> list[Array]:
+    """The real-valued sides, float32 or wider."""
+    return [_tree.wide(side) for side in (factor if isinstance(factor, Outer) else factor[-1:])]
+
+
+def _largest(factor: Factor) -> list[Float[Array, "*g t"]]:
+    """The largest entry of each position as a power of two, by which division is exact."""
+    largest = [jnp.max(jnp.abs(side), axis=-1, initial=0.0) for side in _sides(factor)]
+    return [_tree.power_of_two(x) for x in largest]
+
+
+def _product(terms: Sequence[Array]) -> Array:
+    return terms[0] if len(terms) == 1 else terms[0] * terms[1]
+
+
+def _scaled(
+    factor: Factor, scales: Sequence[Array], sizes: Array, largest: Float[Array, ""]
+) -> Factor:
+    """Divides each position by its largest entries, and gives it its share of the largest."""
+    share = sizes / jnp.where(largest > 0, largest, 1.0)
+    divisors = [jnp.where(scale > 0, scale, 1.0)[..., None] for scale in scales]
+    *left, right = (x / d for x, d in zip(_sides(factor), divisors, strict=True))
+    first = left[0] if left else factor[0]
+    return type(factor)(first, right * share[..., None])
+
+
+def _gram(factor: Factor) -> tuple[Float[Array, ""], Float[Array, "*g t"]]:
+    """The squared norm, and that of each position alone."""
+    if factor[-1].shape[-2] == 1 or _is_long(factor):
+        squares = _product([jnp.sum(jnp.square(side), axis=-1) for side in _sides(factor)])
+        return (_sorted_square(factor) if _is_long(factor) else jnp.sum(squares)), squares
+    grams = [
+        jnp.einsum("...ti,...si->...ts", side, side, precision=PRECISE) for side in _sides(factor)
+    ]
+    if isinstance(factor, Lookup):
+        grams = [jnp.where(factor.ids[:, None] == factor.ids[None, :], grams[0], 0)]
+    gram = _product(grams)
+    return jnp.sum(gram), jnp.diagonal(gram, axis1=-2, axis2=-1)
+
+
+def _is_long(factor: Factor) -> bool:
+    return isinstance(factor, Lookup) and factor.ids.shape[0] > _LONGEST_GRAM
+
+
+def _sorted_square(lookup: Factor) -> Float[Array, ""]:
+    """Rows with equal ids are added before they are squared, by sorting."""
+    assert isinstance(lookup, Lookup)
+    order = jnp.argsort(lookup.ids)
+    ids = lookup.ids[order]
+    slot = jnp.cumsum(jnp.diff(ids, prepend=ids[:1] - 1) != 0) - 1
+    return jnp.sum(jnp.square(_scattered(slot, lookup.right[order], ids.shape[0])))
+
+
+def _inner(outer: Factor, lookup: Factor) -> Float[Array, ""]:
+    """Inner product of the two kinds of use of a tied table, as [v, o] matrices."""
+    assert isinstance(outer, Outer)
+    assert isinstance(lookup, Lookup)
+    agreement = jnp.einsum("to,so->ts", lookup.right, outer.right, precision=PRECISE)
+    return jnp.sum(agreement * outer.left[:, lookup.ids].T)
+
+
+def weighted_total(
+    weights: Float[Array, " b"], factors: Sequence[Factor], num_rows: int
+) -> Float[Array, "*g i o"]:
+    """Sums the gradients of a batch, each times its weight: one contraction a factor.
+
+    Where a weight is 0, the factors are ignored, NaN too; `num_rows` is v, for lookups.
+    """
+    totals = []
+    for factor in factors:
+        right = _counted(weights, factor[-1])
+        if isinstance(factor, Dense):
+            totals.append(jnp.tensordot(weights.astype(right.dtype), right, 1, precision=PRECISE))
+            continue
+        right = right * jnp.expand_dims(weights.astype(right.dtype), range(1, right.ndim))
+        if isinstance(factor, Lookup):
+            totals.append(_scattered(factor.ids, right, num_rows))
+        else:
+            left = _counted(weights, factor.left)
+            totals.append(jnp.einsum("b...ti,b...to->...io", left, right, precision=PRECISE))
+    return _tree.add_all(totals)
+
+
+def _counted(weights: Float[Array, " b"], rows: Float[Array, "b ..."]) -> Float[Array, "b ..."]:
+    """Zero where the weight is: weight 0 times inf would be NaN."""
+    return _tree.wide(jnp.where(jnp.expand_dims(weights > 0, range(1, rows.ndim)), rows, 0))

@@ -1,0 +1,367 @@
+"""The plan of a ghost norm: which primitives are sites, and which leaves are explicit and why.
+
+    loss --trace--> jaxpr --walk--> regions (the loss, bodies of scans, rematerialised bodies)
+                                    uses (a site, where its operand and cotangent are recorded)
+                                    blocks (all uses of one source: their gradients add up)
+
+A walk follows views from the leaves through the jaxpr. Whatever else reads a view makes its
+leaves explicit; the walk is then repeated with those leaves as ordinary values, until nothing
+changes. Nothing is identified by the id() of a value, so the loss may close over tracers.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+from jax.extend import core
+from jaxtyping import PyTree
+
+from jaxpriv._types import Example, Loss, Params
+from jaxpriv.grads import _ghost_jaxpr, _ghost_sites, _ghost_views
+from jaxpriv.grads._ghost_sites import Layout, Site
+from jaxpriv.grads._ghost_views import Source, View
+
+Path = tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Region:
+    """A jaxpr that is evaluated with perturbations and records.
+
+    closed: the jaxpr, its calls inlined.
+    live: indices of the equations that matter.
+    anchors: variable -> index; a perturbation is added to each.
+    records: variable -> index; its value is recorded.
+    inner: equation -> region of its body.
+    norms: equation -> site, in a rematerialised region: the site's squared norm is the cotangent
+      of a scalar, and nothing is recorded.
+    """
+
+    closed: core.ClosedJaxpr
+    live: set[int]
+    anchors: dict[Any, int] = field(default_factory=dict)
+    records: dict[Any, int] = field(default_factory=dict)
+    inner: dict[int, "Region"] = field(default_factory=dict)
+    norms: dict[int, Site] = field(default_factory=dict)
+
+
+class Delta(NamedTuple):
+    """How the cotangent of an output is read from the cotangents of the perturbations.
+
+    anchor: index of a perturbation; None: the pieces are concatenated along the axis.
+    """
+
+    anchor: int | None
+    pieces: tuple["Delta", ...] = ()
+    axis: int = 0
+
+    def anchors(self) -> list[int]:
+        """Returns the indices of all perturbations that it reads."""
+        if self.anchor is not None:
+            return [self.anchor]
+        return [index for piece in self.pieces for index in piece.anchors()]
+
+
+class Use(NamedTuple):
+    """One site.
+
+    path: equations that lead to the region of the site.
+    eqn: equation within it.
+    site: what was recognised.
+    record: index of the operand among the region's records.
+    delta: cotangent of the output.
+    scans: (length, whether it counts as positions) of each enclosing scan, outermost first.
+    rematerialised: whether the norm is taken in the backward pass.
+    """
+
+    path: Path
+    eqn: int
+    site: Site
+    record: int
+    delta: Delta
+    scans: tuple[tuple[int, bool], ...]
+    rematerialised: bool
+
+
+class Block(NamedTuple):
+    """All uses of one source; blocks have no entry in common."""
+
+    source: Source
+    layout: Layout
+    uses: tuple[Use, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How the clipped gradients of a loss are made.
+
+    region: the loss.
+    blocks: what goes by factors.
+    explicit: leaf -> reason for its explicit gradients.
+    unused: leaves that the loss does not depend on.
+    working_set: bytes of activations of one example, about.
+    narrow: whether the loss computes in less than float32 anywhere.
+    """
+
+    region: Region
+    blocks: tuple[Block, ...]
+    explicit: dict[int, str]
+    unused: frozenset[int]
+    working_set: int
+    narrow: bool
+
+    @property
+    def two_passes(self) -> bool:
+        """Whether totals need a second backward pass, of the weighted losses."""
+        return any(use.rematerialised for block in self.blocks for use in block.uses)
+
+
+def make_plan(loss: Loss, params: Params, example: Example, key: PyTree) -> Plan:
+    """Plans the clipped gradients of a loss of one example; arrays or shapes will do.
+
+    Raises:
+      ValueError: if the loss is not a real scalar.
+    """
+    closed = _ghost_jaxpr.trace(loss, params, example, key)
+    shapes = [leaf.shape for leaf in jax.tree.leaves(params)]
+    inlined: dict[Path, core.ClosedJaxpr] = {(): closed}
+    explicit = {i: "it has no entries" for i, shape in enumerate(shapes) if 0 in shape}
+    saved: set[Path] = set()
+    while True:
+        walk = _Walk(inlined, explicit, saved)
+        views = [
+            None if i in explicit else _ghost_views.of_leaf(i, shape)
+            for i, shape in enumerate(shapes)
+        ]
+        views += [None] * (len(closed.jaxpr.invars) - len(views))
+        region = walk.region((), views)
+        blocks = walk.blocks()
+        if not walk.changed:
+            break
+    _, reads = _ghost_jaxpr.used(closed.jaxpr)
+    unused = {i for i, v in enumerate(closed.jaxpr.invars[: len(shapes)]) if not reads[v]}
+    return Plan(
+        region=region,
+        blocks=blocks,
+        explicit={i: reason for i, reason in explicit.items() if i not in unused},
+        unused=frozenset(unused),
+        working_set=_ghost_jaxpr.working_set(closed.jaxpr),
+        narrow=_ghost_jaxpr.is_narrow(closed.jaxpr),
+    )
+
+
+class _Walk:
+    """One walk through the jaxpr; marks leaves as explicit on the way.
+
+    saved: paths of rematerialised regions whose records are saved instead.
+    """
+
+    def __init__(
+        self, inlined: dict[Path, core.ClosedJaxpr], explicit: dict[int, str], saved: set[Path]
+    ):
+        self.inlined, self.explicit, self.saved = inlined, explicit, saved
+        self.uses: list[Use] = []
+        self.changed = False
+
+    def mark(self, source: Source, reason: str) -> None:
+        """Makes the leaves of a source explicit."""
+        for leaf in _ghost_views.leaves(source):
+            if leaf not in self.explicit:
+                self.explicit[leaf] = reason
+                self.changed = True
+
+    def region(
+        self,
+        path: Path,
+        views: Sequence[View | None],
+        scans: tuple[tuple[Path, int], ...] = (),
+        remat: Path | None = None,
+        unchanged: frozenset[int] = frozenset(),
+    ) -> Region:
+        """Walks through one region and finds its sites.
+
+        views: of its inputs.
+        scans: path and length of each enclosing scan.
+        remat: path of the enclosing region that is rematerialised.
+        unchanged: positions of outputs that are carries which a scan leaves unchanged.
+        """
+        jaxpr = self.inlined[path].jaxpr
+        live, reads = _ghost_jaxpr.used(jaxpr)
+        region = Region(closed=self.inlined[path], live=live)
+        readers = {v: i for i in sorted(live) for v in jaxpr.eqns[i].invars if _is_var(v)}
+        env = {v: view for v, view in zip(jaxpr.invars, views, strict=True) if view is not None}
+        for i in sorted(live):
+            eqn = jaxpr.eqns[i]
+            operands = [env.get(v) if _is_var(v) else None for v in eqn.invars]
+            if not any(operands):
+                continue
+            rearranged = _ghost_views.rearranged(eqn, operands)
+            if rearranged is not None:
+                env |= zip(eqn.outvars, rearranged, strict=True)
+            elif eqn.primitive.name == "scan":
+                env |= self._scan(region, path, i, operands, scans, remat)
+            elif eqn.primitive.name in ("remat2", "checkpoint", "remat"):
+                self._remat(region, path, i, operands, scans, remat)
+            elif (site := _ghost_sites.match(eqn, operands)) is not None:
+                self._site(region, path, i, site, scans, remat, reads, readers)
+            else:
+                for view in filter(None, operands):
+                    self.mark(view.source, _reason(eqn, operands))
+        for j, v in enumerate(jaxpr.outvars):
+            if _is_var(v) and v in env and j not in unchanged:
+                self.mark(env[v].source, "returned as it is")
+        return region
+
+    def _scan(self, region, path, i, operands, scans, remat) -> dict[Any, View]:
+        """Constants and unchanged carries stay views; scanned inputs become rows."""
+        eqn = region.closed.jaxpr.eqns[i]
+        body = self._body((*path, i), eqn.params["jaxpr"])
+        num_consts, num_carry = eqn.params["num_consts"], eqn.params["num_carry"]
+        views, out, unchanged = list(operands), {}, set()
+        for j, view in enumerate(operands):
+            if view is None:
+                continue
+            if j >= num_consts + num_carry:
+                views[j] = _ghost_views.of(_ghost_views.Row((view,), (*path, i)))
+            elif j >= num_consts:
+                if body.jaxpr.outvars[j - num_consts] is body.jaxpr.invars[j]:
+                    out[eqn.outvars[j - num_consts]] = view
+                    unchanged.add(j - num_consts)
+                else:
+                    self.mark(view.source, "carried by a scan that changes it")
+                    views[j] = None
+        inner = (*scans, ((*path, i), eqn.params["length"]))
+        region.inner[i] = self.region((*path, i), views, inner, remat, frozenset(unchanged))
+        return out
+
+    def _remat(self, region, path, i, operands, scans, remat) -> None:
+        """A rematerialised body; where its records are saved it is evaluated like any other."""
+        eqn = region.closed.jaxpr.eqns[i]
+        self._body((*path, i), eqn.params["jaxpr"])
+        inside = remat if (*path, i) in self.saved else (remat or (*path, i))
+        region.inner[i] = self.region((*path, i), operands, scans, inside)
+
+    def _body(self, path: Path, jaxpr: Any) -> core.ClosedJaxpr:
+        if path not in self.inlined:
+            closed = jaxpr if isinstance(jaxpr, core.ClosedJaxpr) else core.ClosedJaxpr(jaxpr, ())
+            self.inlined[path] = _ghost_jaxpr.inline(closed)
+        return self.inlined[path]
+
+    def _site(self, region, path, i, site, scans, remat, reads, readers) -> None:
+        eqn = region.closed.jaxpr.eqns[i]
+        rows = _ghost_views.scans(site.view.source)
+        lead = tuple(length for scan, length in scans if scan in rows)
+        site = site._replace(layout=site.layout._replace(lead=lead))
+        if lead and "gather" in eqn.primitive.name:
+            return self.mark(site.view.source, "a lookup in a table that a scan reads by rows")
+        kinds = tuple((length, scan not in rows) for scan, length in scans)
+        if remat is not None:
+            wide = all(_is_wide(v.aval.dtype) for v in (*eqn.invars, *eqn.outvars))
+            if not wide or any(is_position for _, is_position in kinds):
+                self._save(remat)
+            region.norms[i] = site
+            use = Use(path, i, site, -1, Delta(None), kinds, True)
+        else:
+            record = _index(region.records, eqn.invars[site.operand])
+            delta = _delta(region, eqn.outvars[0], reads, readers)
+            use = Use(path, i, site, record, delta, kinds, False)
+        self.uses.append(use)
+        return None
+
+    def _save(self, remat: Path) -> None:
+        if remat not in self.saved:
+            self.saved.add(remat)
+            self.changed = True
+
+    def blocks(self) -> tuple[Block, ...]:
+        """Joins the uses of each source; marks leaves whose uses cannot be added."""
+        uses: dict[Source, list[Use]] = {}
+        for use in self.uses:
+            uses.setdefault(use.site.view.source, []).append(use)
+        by_leaf: dict[int, list[Source]] = {}
+        for source in uses:
+            for leaf in _ghost_views.leaves(source):
+                by_leaf.setdefault(leaf, []).append(source)
+        for sources in by_leaf.values():
+            for first, second in itertools.combinations(sources, 2):
+                if _ghost_views.overlap(first, second):
+                    self.mark(first, "used through two different views")
+                    self.mark(second, "used through two different views")
+        for source, group in uses.items():
+            if len({use.site.layout for use in group}) > 1:
+                self.mark(source, "used through two different views")
+            if len(group) > 1:
+                for use in group:
+                    if use.rematerialised:
+                        self._save(_enclosing_remat(self, use))
+        return tuple(Block(s, group[0].site.layout, tuple(group)) for s, group in uses.items())
+
+
+def _enclosing_remat(walk: _Walk, use: Use) -> Path:
+    """The outermost region on a use's path that is rematerialised and not saved."""
+    for end in range(1, len(use.path) + 1):
+        path = use.path[:end]
+        eqn = walk.inlined[path[:-1]].jaxpr.eqns[path[-1]]
+        if eqn.primitive.name != "scan" and path not in walk.saved:
+            return path
+    raise AssertionError(use.path)
+
+
+def _delta(region: Region, variable: Any, reads: Any, readers: dict[Any, int]) -> Delta:
+    """Follows an output to where others have been added to it: all of them share a cotangent.
+
+    Gates of a recurrent cell are sums of two products, sometimes split before they are added.
+    """
+    if isinstance(variable, core.DropVar) or reads[variable] != 1 or variable not in readers:
+        return Delta(_index(region.anchors, variable))
+    eqn = region.closed.jaxpr.eqns[readers[variable]]
+    if eqn.primitive.name == "add":
+        out = eqn.outvars[0]
+        if (out.aval.shape, out.aval.dtype) == (variable.aval.shape, variable.aval.dtype):
+            return _delta(region, out, reads, readers)
+    if eqn.primitive.name == "split":
+        pieces = tuple(_delta(region, v, reads, readers) for v in eqn.outvars)
+        return Delta(None, pieces, eqn.params["axis"])
+    return Delta(_index(region.anchors, variable))
+
+
+def _is_wide(dtype: Any) -> bool:
+    """Whether weights may be applied before the products, without a loss in the sum."""
+    return _ghost_jaxpr.is_real(dtype) and dtype.itemsize >= 4
+
+
+def _index(table: dict[Any, int], key: Any) -> int:
+    return table.setdefault(key, len(table))
+
+
+def _is_var(atom: Any) -> bool:
+    return isinstance(atom, core.Var)
+
+
+_NAMES = {
+    "cond": "inside a cond",
+    "while": "inside a while loop",
+    "custom_jvp_call": "inside a function with a derivative rule of its own (custom_jvp)",
+    "custom_vjp_call": "inside a function with a derivative rule of its own (custom_vjp)",
+    "concatenate": "concatenated with another array, or with itself",
+}
+
+
+def _reason(eqn: Any, operands: Sequence[View | None]) -> str:
+    name = eqn.primitive.name
+    if name in _NAMES:
+        return _NAMES[name]
+    if any(_complex(v) for v in (*eqn.invars, *eqn.outvars)):
+        return f"meets complex numbers in {name}"
+    if sum(view is not None for view in operands) > 1 and name in (
+        "dot_general",
+        "conv_general_dilated",
+    ):
+        return f"both operands of {name} are parameters"
+    return f"read by {name}"
+
+
+def _complex(atom: Any) -> bool:
+    return getattr(atom.aval.dtype, "kind", "") == "c"
