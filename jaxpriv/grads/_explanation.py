@@ -151,7 +151,7 @@ def explain(
 _ADVICE = {
     "read by integer_pow": "put weight decay into the optimiser",
     "read by square": "put weight decay into the optimiser",
-    "read by mul": "multiply the output of the product instead, or put weight decay into the optimiser",
+    "read by mul": "scale the output of the product, or put weight decay into the optimiser",
     "used through two different views": "read it through one slice or reshape only",
     "inside a cond": "take the product outside the cond, and choose between results",
     "inside a while": "use lax.scan, whose bodies are searched for products",

@@ -30,7 +30,7 @@ class Rates(NamedTuple):
 
 # cpu: measured on two cores, batch 256, t from 2 to 256, sides from 16 to 1024 (README, "What it
 # costs"). Accelerators: from the ratio of their bandwidth to their arithmetic; not measured.
-_RATES = {"cpu": Rates(0.7, 40.0, 2**25)}
+_RATES = {"cpu": Rates(0.7, 40.0, 2**26)}
 _ACCELERATOR = Rates(1.0, 100.0, None)
 _FEWEST_ROWS = 16
 """Smaller pieces spend more on starting products than the caches save."""

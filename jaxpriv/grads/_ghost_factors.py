@@ -128,8 +128,8 @@ def _scaled(
     share = sizes / jnp.where(largest > 0, largest, 1.0)
     divisors = [jnp.where(scale > 0, scale, 1.0)[..., None] for scale in scales]
     *left, right = (x / d for x, d in zip(_sides(factor), divisors, strict=True))
-    first = left[0] if left else factor[0]
-    return type(factor)(first, right * share[..., None])
+    right = right * share[..., None]
+    return Outer(left[0], right) if left else Lookup(factor[0], right)
 
 
 def _gram(factor: Factor) -> tuple[Float[Array, ""], Float[Array, "*g t"]]:

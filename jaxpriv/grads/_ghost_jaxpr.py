@@ -120,29 +120,44 @@ def is_real(dtype: Any) -> bool:
     return jnp.issubdtype(dtype, jnp.floating)
 
 
-def size_of(aval: Any) -> int:
-    """Returns the bytes of an array of this type; keys count as 16."""
-    itemsize = getattr(aval.dtype, "itemsize", 16)
-    return math.prod(aval.shape) * itemsize
+def working_set(jaxpr: core.Jaxpr, depends: Sequence[bool]) -> int:
+    """Estimates the bytes of activations of one example: all that its equations write.
 
-
-def working_set(jaxpr: core.Jaxpr) -> int:
-    """Estimates the bytes of activations of one example: all that its equations write."""
-    total = 0
+    depends: which inputs depend on the example; what is made of the others is shared by a batch.
+    """
+    total, batched = 0, {v for v, yes in zip(jaxpr.invars, depends, strict=True) if yes}
     for eqn in jaxpr.eqns:
-        inner = sum(map(working_set, bodies(eqn)))
-        total += inner * eqn.params.get("length", 1) if inner else 0
-        total += sum(size_of(v.aval) for v in eqn.outvars)
+        inputs = [isinstance(v, core.Var) and v in batched for v in eqn.invars]
+        if not any(inputs):
+            continue
+        batched.update(eqn.outvars)
+        for body in bodies(eqn):
+            first = len(inputs) - len(body.invars)  # a cond has its index before its operands
+            inner = [True] * len(body.invars) if first < 0 else inputs[first:]
+            if eqn.primitive.name == "scan":
+                carried = eqn.params["num_carry"]
+                start = eqn.params["num_consts"]
+                inner[start : start + carried] = [True] * carried
+            total += working_set(body, inner) * eqn.params.get("length", 1)
+        total += sum(map(_bytes, (v.aval for v in eqn.outvars)))
     return total
+
+
+def _bytes(aval: Any) -> int:
+    """Bytes of an array of this type; keys count as 16."""
+    return math.prod(aval.shape) * getattr(aval.dtype, "itemsize", 16)
 
 
 def is_narrow(jaxpr: core.Jaxpr) -> bool:
     """Returns whether an equation writes floating-point numbers of less than 32 bits."""
     return any(
-        any(map(is_narrow, bodies(eqn)))
-        or any(is_real(v.aval.dtype) and v.aval.dtype.itemsize < 4 for v in eqn.outvars)
+        any(map(is_narrow, bodies(eqn))) or any(_is_narrow_type(v.aval) for v in eqn.outvars)
         for eqn in jaxpr.eqns
     )
+
+
+def _is_narrow_type(aval: Any) -> bool:
+    return is_real(aval.dtype) and aval.dtype.itemsize < 4
 
 
 def bodies(eqn: Any) -> list[core.Jaxpr]:

@@ -70,7 +70,7 @@ class Use(NamedTuple):
     path: equations that lead to the region of the site.
     eqn: equation within it.
     site: what was recognised.
-    record: index of the operand among the region's records.
+    record: index of the operand among the region's records; None: it is not needed.
     delta: cotangent of the output.
     scans: (length, whether it counts as positions) of each enclosing scan, outermost first.
     rematerialised: whether the norm is taken in the backward pass.
@@ -79,7 +79,7 @@ class Use(NamedTuple):
     path: Path
     eqn: int
     site: Site
-    record: int
+    record: int | None
     delta: Delta
     scans: tuple[tuple[int, bool], ...]
     rematerialised: bool
@@ -147,7 +147,9 @@ def make_plan(loss: Loss, params: Params, example: Example, key: PyTree) -> Plan
         blocks=blocks,
         explicit={i: reason for i, reason in explicit.items() if i not in unused},
         unused=frozenset(unused),
-        working_set=_ghost_jaxpr.working_set(closed.jaxpr),
+        working_set=_ghost_jaxpr.working_set(
+            closed.jaxpr, [i >= len(shapes) for i in range(len(closed.jaxpr.invars))]
+        ),
         narrow=_ghost_jaxpr.is_narrow(closed.jaxpr),
     )
 
@@ -262,9 +264,11 @@ class _Walk:
             if not wide or any(is_position for _, is_position in kinds):
                 self._save(remat)
             region.norms[i] = site
-            use = Use(path, i, site, -1, Delta(None), kinds, True)
+            use = Use(path, i, site, None, Delta(None), kinds, True)
         else:
-            record = _index(region.records, eqn.invars[site.operand])
+            record = None
+            if site.operand is not None:
+                record = _index(region.records, eqn.invars[site.operand])
             delta = _delta(region, eqn.outvars[0], reads, readers)
             use = Use(path, i, site, record, delta, kinds, False)
         self.uses.append(use)

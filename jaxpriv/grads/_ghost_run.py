@@ -73,7 +73,9 @@ def _blank(region: Region, scans: tuple[int, ...] = ()) -> Tape:
         index: jnp.zeros(scans + variable.aval.shape, variable.aval.dtype)
         for variable, index in region.anchors.items()
     }
-    local |= {i: jnp.zeros(scans, jnp.float32) for i in region.norms}
+    for i in region.norms:
+        dtype = region.closed.jaxpr.eqns[i].outvars[0].aval.dtype
+        local[i] = jnp.zeros(scans, _tree.wide_dtype(dtype))
     inner = {}
     for i, body in region.inner.items():
         length = region.closed.jaxpr.eqns[i].params.get("length")
@@ -140,41 +142,43 @@ def _has_no_records(region: Region) -> bool:
 
 def _with_norm(eqn: Any, site: Site, dummy: Array, values: list[Any]) -> Array:
     """Evaluates a site so that the dummy's gradient is the norm of the view's gradient."""
-    view = jax.lax.stop_gradient(values[1 - site.operand])
+    at = site.position
+    view, others = jax.lax.stop_gradient(values[at]), values[:at] + values[at + 1 :]
 
-    def product(x, view):
-        return _ghost_jaxpr.bind(eqn, (x, view) if site.operand == 0 else (view, x))[0]
+    def product(others, view):
+        return _ghost_jaxpr.bind(eqn, [*others[:at], view, *others[at:]])[0]
 
     @jax.custom_vjp
-    def evaluate(x, view, dummy):
+    def evaluate(others, view, dummy):
         del dummy
-        return product(x, view)
+        return product(others, view)
 
-    def forward(x, view, dummy):
-        del dummy
-        return product(x, view), (x, view)
+    def forward(others, view, dummy):
+        return evaluate(others, view, dummy), (others, view)
 
     def backward(saved, delta):
-        x, view = saved
-        (dx,) = jax.vjp(lambda x: product(x, view), x)[1](delta)
-        norm = _ghost_factors.norm([site.factor(x, delta)])
-        return dx, jnp.zeros_like(view), norm.astype(jnp.float32)
+        others, view = saved
+        (cotangents,) = jax.vjp(lambda others: product(others, view), others)[1](delta)
+        operand = None if site.operand is None else [*others[:at], view, *others[at:]][site.operand]
+        norm = _ghost_factors.norm([site.factor(operand, delta)])
+        return cotangents, jnp.zeros_like(view), norm.astype(dummy.dtype)
 
     evaluate.defvjp(forward, backward)
-    return evaluate(values[site.operand], view, dummy)
+    return evaluate(others, view, dummy)
 
 
 def _factor(use: Use, records: Tape, cotangents: Tape) -> Factor:
     """The factor of one site, over all iterations of the scans around it."""
 
-    def one(x: Array, anchors: dict[int, Array]) -> Factor:
+    def one(x: Array | None, anchors: dict[int, Array]) -> Factor:
         return use.site.factor(x, _cotangent(use.delta, anchors))
 
     for _ in use.scans:
         one = jax.vmap(one)
     local = _at(cotangents, use.path).local
     anchors = {i: local[i] for i in use.delta.anchors()}
-    factor = one(_at(records, use.path).local[use.record], anchors)
+    record = None if use.record is None else _at(records, use.path).local[use.record]
+    factor = one(record, anchors)
     if isinstance(factor, Lookup):
         return Lookup(factor.ids.reshape(-1), factor.right.reshape(-1, factor.right.shape[-1]))
     return Outer(*(_with_positions_joined(side, use.scans) for side in factor))

@@ -51,15 +51,17 @@ class Site(NamedTuple):
     """A primitive with one view among its operands.
 
     view: the parameter entries that it reads.
-    operand: position of the other operand that the gradient needs.
+    position: of the view among the operands.
+    operand: position of the operand that the gradient needs; None: it needs none.
     layout: of the factor.
     factor: (operand, cotangent of the output) -> factor, for one iteration of enclosing scans.
     """
 
     view: View
-    operand: int
+    position: int
+    operand: int | None
     layout: Layout
-    factor: Callable[[Array, Array], Factor]
+    factor: Callable[[Any, Array], Factor]
 
 
 def match(eqn: Any, operands: list[View | None]) -> Site | None:
@@ -120,7 +122,7 @@ def _dot_general(eqn: Any, operands: list[View | None]) -> Site | None:
         return Outer(right, left) if swap else Outer(left, right)
 
     layout = Layout((), groups, columns, rows) if swap else Layout((), groups, rows, columns)
-    return Site(view, 1 - at, layout, factor)
+    return Site(view, at, 1 - at, layout, factor)
 
 
 def _without(ndim: int, axes: tuple[int, ...]) -> tuple[int, ...]:
@@ -169,7 +171,7 @@ def _convolution(eqn: Any, operands: list[View | None]) -> Site | None:
         right = delta.reshape(t, groups, features).transpose(1, 0, 2)
         return Outer(left, right) if groups > 1 else Outer(left[0], right[0])
 
-    return Site(view, 0, Layout((), (), rows, columns, groups), factor)
+    return Site(view, 1, 0, Layout((), (), rows, columns, groups), factor)
 
 
 def _patches(
@@ -202,28 +204,29 @@ def _patches(
 def _gather(eqn: Any, operands: list[View | None]) -> Site | None:
     """Whole rows along one axis, with ids treated as the mode says."""
     view, numbers = operands[0], eqn.params["dimension_numbers"]
-    axis = numbers.start_index_map
-    sizes = eqn.params["slice_sizes"]
-    if view is None or len(axis) != 1 or numbers.operand_batching_dims:
-        return None
-    if numbers.collapsed_slice_dims != axis or not _whole_rows(view, axis[0], sizes):
-        return None
-    offsets = numbers.offset_dims
+    mapped, sizes = numbers.start_index_map, eqn.params["slice_sizes"]
     drops = eqn.params["mode"] == jax.lax.GatherScatterMode.FILL_OR_DROP
-    columns, order = _sorted(view, _without(len(view.axes), axis))
-    num_rows = view.shape[axis[0]]
+    if view is None or numbers.operand_batching_dims or (drops and len(mapped) > 1):
+        return None
+    # Starts along axes that are read whole can only be 0, where they are not dropped.
+    axes = mapped if len(mapped) == 1 else [a for a in mapped if sizes[a] != view.shape[a]]
+    if len(axes) != 1 or not _whole_rows(view, axes[0], sizes):
+        return None
+    (axis,), num_rows = axes, view.shape[axes[0]]
+    stored = _without(len(view.axes), numbers.collapsed_slice_dims)
+    columns, order = _sorted(view, _without(len(view.axes), (axis,)))
+    offsets = [numbers.offset_dims[stored.index(a)] for a in _without(len(view.axes), (axis,))]
 
     def factor(ids: Array, delta: Array) -> Factor:
-        ids = ids.reshape(-1)
+        ids = ids[..., mapped.index(axis)].reshape(-1)
         ids = ids.astype(jnp.int32) if ids.dtype.itemsize < 4 else ids
-        positions = _without(delta.ndim, offsets)
-        right = _flat(delta, positions, tuple(offsets[i] for i in order))
+        right = _flat(delta, _without(delta.ndim, tuple(offsets)), tuple(offsets[i] for i in order))
         exists = (ids >= 0) & (ids < num_rows)
         if drops:
             right = jnp.where(exists[:, None], right, jnp.zeros((), right.dtype))
         return Lookup(jnp.clip(ids, 0, num_rows - 1).astype(jnp.int32), right)
 
-    return _lookup(view, axis[0], columns, 1, factor)
+    return _lookup(view, axis, columns, 1, factor)
 
 
 def _dynamic_slice(eqn: Any, operands: list[View | None]) -> Site | None:
@@ -261,10 +264,30 @@ def _lookup(
     if row is None or any(column < row for column in columns):
         return None
     rows = (row,) if view.shape[axis] != 1 else ()
-    return Site(view, operand, Layout((), (), rows, columns), factor)
+    return Site(view, 0, operand, Layout((), (), rows, columns), factor)
+
+
+def _bias(eqn: Any, operands: list[View | None]) -> Site | None:
+    """A sum, or a broadcast: the cotangents of all positions are added."""
+    view = next(filter(None, operands))
+    shape = eqn.outvars[0].aval.shape
+    places = tuple(eqn.params.get("broadcast_dimensions", range(len(shape))))
+    if any(n not in (1, shape[p]) for n, p in zip(view.shape, places, strict=True)):
+        return None
+    inner = [i for i, p in enumerate(places) if view.shape[i] == shape[p]]
+    columns, order = _sorted(view, tuple(inner))
+    across = tuple(places[inner[i]] for i in order)
+
+    def factor(_: Any, delta: Array) -> Factor:
+        right = _flat(delta, _without(delta.ndim, across), across)
+        return Outer(jnp.ones((right.shape[0], 1), right.dtype), right)
+
+    return Site(view, operands.index(view), None, Layout((), (), (), columns), factor)
 
 
 _RULES: dict[str, Callable[[Any, list[View | None]], Site | None]] = {
+    "add": _bias,
+    "broadcast_in_dim": _bias,
     "dot_general": _dot_general,
     "conv_general_dilated": _convolution,
     "gather": _gather,

@@ -36,12 +36,11 @@ class Part(NamedTuple):
 
 
 class Derived(NamedTuple):
-    """Output `index` of a primitive that rearranges views: concatenate, reshape, rev, slice."""
+    """The output of a primitive that rearranges views: concatenate, reshape, rev or slice."""
 
     primitive: Any
     params: tuple[tuple[str, Any], ...]
     views: tuple["View", ...]
-    index: int
     shape: tuple[int, ...]
 
 
@@ -142,7 +141,9 @@ def pull_back(source: Source, grad: Array, lead: int) -> Iterator[tuple[int, Arr
         lead -= 1
     else:
         shapes = [jax.ShapeDtypeStruct(view.shape, grad.dtype) for view in source.views]
-        transpose = jax.linear_transpose(lambda *xs: _rearrange(source, xs), *shapes)
+        transpose = jax.linear_transpose(
+            lambda *xs: source.primitive.bind(*xs, **dict(source.params)), *shapes
+        )
         for _ in range(lead):
             transpose = jax.vmap(transpose)
         pieces = transpose(grad)
@@ -151,11 +152,6 @@ def pull_back(source: Source, grad: Array, lead: int) -> Iterator[tuple[int, Arr
         order = sorted(range(len(axes)), key=lambda i, axes=axes: (axes[i] is None, axes[i] or 0))
         piece = piece.transpose(*range(lead), *(lead + i for i in order))
         yield from pull_back(view.source, piece.reshape(piece.shape[:lead] + inner), lead)
-
-
-def _rearrange(source: Derived, arrays: tuple[Array, ...]) -> Array:
-    out = source.primitive.bind(*arrays, **dict(source.params))
-    return out[source.index] if source.primitive.multiple_results else out
 
 
 def rearranged(eqn: Any, operands: list[View | None]) -> list[View] | None:
@@ -195,7 +191,7 @@ def rearranged(eqn: Any, operands: list[View | None]) -> list[View] | None:
 
 
 def _derived(primitive: Any, params: Any, views: tuple[View, ...], shape: tuple[int, ...]) -> View:
-    return of(Derived(primitive, tuple(sorted(params.items())), views, 0, shape))
+    return of(Derived(primitive, tuple(sorted(params.items())), views, shape))
 
 
 def _are_distinct(views: tuple[View, ...]) -> bool:

@@ -87,8 +87,8 @@ def test_an_explicit_leaf_has_a_reason_and_advice(reason):
 
 
 def test_the_share_of_parameters_without_explicit_gradients():
-    params = {"kernel": jnp.ones((3, 4)), "bias": jnp.ones(4)}
-    found = explain_plain(lambda p, x, key: (x @ p["kernel"] + p["bias"]).sum(), params)
+    params = {"kernel": jnp.ones((3, 4)), "scale": jnp.ones(4)}
+    found = explain_plain(lambda p, x, key: (x @ p["kernel"] * p["scale"]).sum(), params)
     assert found.ghost_share == pytest.approx(12 / 16)
     assert all(not choice.advice for choice in found.choices if choice.method != "explicit")
 

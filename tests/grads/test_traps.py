@@ -254,6 +254,15 @@ def test_gather_modes_and_negative_ids(mode, dtype):
     assert check(loss, W, ids.astype(dtype)) == ["lookup"]
 
 
+@pytest.mark.parametrize("mode", ["clip", "fill", "promise_in_bounds"])
+def test_lookups_under_vmap(mode):
+    def loss(w, ids, key):
+        rows = jax.vmap(lambda i: w.at[i].get(mode=mode, fill_value=0.5))(ids)
+        return jnp.sum(jnp.sin(rows) * jnp.arange(1.0, 4.0)[:, None])
+
+    assert check(loss, W, jnp.array([[0, 5, 2], [1, 1, 4]])) == ["lookup"]
+
+
 def test_negative_and_uneven_padding():
     kernel = jax.random.normal(KEY, (3, 6, 2))
 
