@@ -1,13 +1,12 @@
 """Price of a clipped gradient sum: ours and the peers', each against its framework's plain step.
 
 Run:       python -m experiments run benchmarks/dpsgd_step --preset cpu
-Time:      smoke 1 min, cpu 30 to 50 min on two cores; paper unmeasured, for one GPU
+Time:      smoke 1 min, cpu 20 to 40 min on two cores; paper unmeasured, for one GPU
 Peers:     optax.contrib.dpsgd's aggregate, jax-privacy, Opacus with hooks and with ghost clipping
            (extra `bench`; those not installed are left out), on the four models of flax.linen
 Goals:     ghost against plain on two cores, microbatches chosen automatically: mlp 1.08, cnn 1.25,
-           lstm 1.2, transformer 0.95, nnx and Equinox within 5 % of these, scanned transformer 1.1;
-           the whole transformer 1.3; peak memory at most 2 times plain's, under remat 1.5 times.
-           On one H100: 1.7.
+           lstm 1.2, transformer 0.95; the whole transformer 1.3; peak memory at most 2 times
+           plain's. On one H100: 1.7.
 
 Each method alternates with plain alone (A B A B), and a ratio is the median over rounds: in one
 cycle over all methods, those that use much memory slow down whichever follows. Memory is the
@@ -34,8 +33,8 @@ from jaxpriv import grads
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "smoke": {"models": ["mlp"], "batch": 8, "repeats": 1, "seconds": 0.0},
-    "cpu": {"models": list(problems.PROBLEMS), "batch": 256, "repeats": 7, "seconds": 0.2},
-    "paper": {"models": list(problems.PROBLEMS), "batch": 256, "repeats": 7, "seconds": 0.5},
+    "cpu": {"models": list(victims.VICTIMS), "batch": 256, "repeats": 7, "seconds": 0.2},
+    "paper": {"models": list(victims.VICTIMS), "batch": 256, "repeats": 7, "seconds": 0.5},
 }
 CLIP_NORM = 1.0
 GOALS = {
@@ -43,7 +42,6 @@ GOALS = {
     "cnn": {"ghost auto": 1.25},
     "lstm": {"ghost auto": 1.2},
     "transformer": {"ghost auto": 0.95, "ghost": 1.3},
-    "transformer_scan": {"ghost auto": 1.1},
 }
 GPU_GOAL = 1.7
 _HERE = "experiments.benchmarks.dpsgd_step"
@@ -122,36 +120,36 @@ def run(preset: str) -> dict[str, Any]:
     settings = SETTINGS[preset]
     rows = []
     for name in settings["models"]:
-        if not _installed(name):
-            continue
-        compared = methods(name, batch=settings["batch"])
-        plain = compared["plain"]
-        exact = compared.get("vmap", compared["ghost"])()
-        for label, function in compared.items():
-            pair = {"plain": plain, label: function}
-            times = common.interleaved(
-                pair, repeats=settings["repeats"], seconds=settings["seconds"]
-            )
-            weigh = preset != "smoke" or label in ("plain", "ghost")
-            rows.append(
-                {
-                    "model": name,
-                    "method": label,
-                    "ratio": common.ratio(times, label, "plain"),
-                    "ratios": [a / b for a, b in zip(times[label], times["plain"], strict=True)],
-                    "seconds": float(np.median(times[label])),
-                    "difference": None if label == "plain" else difference(function(), exact),
-                    "peak_mb": _memory(_HERE, name, label, settings["batch"]) if weigh else None,
-                }
-            )
-            print(f"{name} {label}: {rows[-1]['ratio']:.2f}", file=sys.stderr, flush=True)
+        rows += measure(name, preset, settings)
         rows += _torch_rows(name, preset)
     return {"settings": settings, "rows": rows, "goals": GOALS, "gpu_goal": GPU_GOAL}
 
 
-def _installed(name: str) -> bool:
-    """Whether the library of a model is there; Equinox comes with the extra `bench`."""
-    return "equinox" not in name or importlib.util.find_spec("equinox") is not None
+def measure(name: str, preset: str, settings: dict[str, Any]) -> list[dict[str, Any]]:
+    """Measures the JAX methods on one model, each alternating with plain alone."""
+    compared = methods(name, batch=settings["batch"])
+    exact = compared.get("vmap", compared["ghost"])()
+    rows = []
+    for label, function in compared.items():
+        times = common.interleaved(
+            {"plain": compared["plain"], label: function},
+            repeats=settings["repeats"],
+            seconds=settings["seconds"],
+        )
+        weigh = preset != "smoke" or label in ("plain", "ghost")
+        rows.append(
+            {
+                "model": name,
+                "method": label,
+                "ratio": common.ratio(times, label, "plain"),
+                "ratios": [a / b for a, b in zip(times[label], times["plain"], strict=True)],
+                "seconds": float(np.median(times[label])),
+                "difference": None if label == "plain" else difference(function(), exact),
+                "peak_mb": _memory(_HERE, name, label, settings["batch"]) if weigh else None,
+            }
+        )
+        print(f"{name} {label}: {rows[-1]['ratio']:.2f}", file=sys.stderr, flush=True)
+    return rows
 
 
 def _memory(module: str, name: str, label: str, batch: int) -> float:
@@ -167,8 +165,6 @@ def _torch_rows(name: str, preset: str) -> list[dict[str, Any]]:
     if not (importlib.util.find_spec("opacus") and importlib.util.find_spec("torch")):
         return []
     settings = SETTINGS[preset]
-    if name not in victims.VICTIMS:
-        return []
     module = "experiments.benchmarks.opacus_step"
     words = [sys.executable, "-m", module, name]
     words += [str(settings[k]) for k in ("batch", "repeats", "seconds")]

@@ -3,12 +3,14 @@
 # orbax-checkpoint, numpy, scipy, matplotlib, scikit-learn, torch and pytest, and no network.
 #
 # Usage:  gpu.sh --fetch    here, with a network: fills .whl/ with what else is needed
-#         gpu.sh            there: under 8 minutes; JSON goes to $OUT (default experiments/results)
+#         gpu.sh NAME       there, one set a call, each under 8 minutes: tests, shadow_models,
+#                           dpsgd_step or dpsgd_libraries; JSON goes to $OUT (default
+#                           experiments/results)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 PYTHON=${PYTHON:-python3}
 WHEELS=(dp-accounting==0.6.0 dm-tree jaxtyping wadler-lindig beartype rich jax-privacy==2.0.0
-        opacus==1.6.0 opt-einsum immutabledict mpmath absl-py attrs wrapt)
+        opacus==1.6.0 opt-einsum immutabledict mpmath absl-py attrs wrapt equinox)
 
 if [ "${1:-}" = --fetch ]; then
     platforms=()
@@ -22,6 +24,10 @@ if [ "${1:-}" = --fetch ]; then
     exit
 fi
 
+case "${1:-}" in
+    tests | shadow_models | dpsgd_step | dpsgd_libraries) ;;
+    *) echo "usage: gpu.sh --fetch | tests | shadow_models | dpsgd_step | dpsgd_libraries" >&2; exit 2 ;;
+esac
 SITE=$(mktemp -d)
 trap 'rm -rf "$SITE"' EXIT
 "$PYTHON" -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-compile \
@@ -30,8 +36,8 @@ export PYTHONPATH="$PWD:$SITE" PYTHONUNBUFFERED=1
 OUT=${OUT:-experiments/results}
 PRESET=${PRESET:-paper}
 mkdir -p "$OUT"
-status=0
-timeout 90 "$PYTHON" -m pytest -p no:cacheprovider -m gpu --junitxml "$OUT/gpu-tests.xml" tests/test_gpu.py || status=$?
-timeout 90 "$PYTHON" -m experiments run benchmarks/shadow_models --preset "$PRESET" --out "$OUT" || status=$?
-timeout 260 "$PYTHON" -m experiments run benchmarks/dpsgd_step --preset "$PRESET" --out "$OUT" || status=$?
-exit "$status"
+if [ "$1" = tests ]; then
+    timeout 460 "$PYTHON" -m pytest -p no:cacheprovider -m gpu --junitxml "$OUT/gpu-tests.xml" tests/test_gpu.py
+else
+    timeout 460 "$PYTHON" -m experiments run "benchmarks/$1" --preset "$PRESET" --out "$OUT"
+fi
