@@ -1,9 +1,13 @@
-"""Names of privacy relations and units of privacy. Imports the standard library only."""
+"""Names that the library and the command line share. Imports the standard library only."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 Relation = Literal["add_or_remove_one", "replace_one"]
-RELATIONS: tuple[Relation, ...] = ("add_or_remove_one", "replace_one")
+"""How neighbouring data sets differ."""
 
-Unit = Literal["record", "group"]
-UNITS: tuple[Unit, ...] = ("record", "group")
+RELATIONS: tuple[Relation, ...] = get_args(Relation)
+
+UnitKind = Literal["record", "group", "class"]
+"""What one membership coin decides: a record, a group of records, or a whole class."""
+
+UNIT_KINDS: tuple[UnitKind, ...] = get_args(UnitKind)

@@ -7,8 +7,10 @@ import jaxpriv
 
 ROOT = Path(jaxpriv.__file__).parent
 LAYERS = [
-    {"_types", "_check", "_tree"},
-    {"grads", "sampling", "accounting", "metrics", "models", "envs", "data"},
+    {"_names"},
+    {"_types", "_check", "_tree", "_files", "_rounding"},
+    {"units"},
+    {"signals", "grads", "sampling", "accounting", "metrics", "models", "envs", "data"},
     {"identifiability", "training"},
     {"sensitivity", "rl"},
     {"attacks", "defences", "audit"},

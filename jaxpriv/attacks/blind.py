@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Integer, Shaped
 
 from jaxpriv import _check
-from jaxpriv.attacks import _trained
+from jaxpriv.attacks import _networks
 
 _CROSSED = 20
 """Leading directions whose squares and products enter."""
@@ -22,7 +22,7 @@ _SELECTED = 100
 _INVERSE_PENALTY = 1e-2
 
 
-def cross_validated(
+def score_records(
     rng: np.random.Generator,
     x: Shaped[Array | np.ndarray, "n ..."],
     is_member: Bool[Array | np.ndarray, " n"] | Integer[Array | np.ndarray, " n"],
@@ -58,7 +58,7 @@ def cross_validated(
     """
     from sklearn import model_selection
 
-    inputs, truth = _trained.finite("x", x).astype(np.float32), np.asarray(is_member)
+    inputs, truth = _networks.finite_float64("x", x).astype(np.float32), np.asarray(is_member)
     _check.positive_int(folds=folds)
     _check.same_length(x=inputs, is_member=truth)
     if not np.isin(truth, (0, 1)).all():
@@ -114,4 +114,4 @@ def _difference(
     """How many deviations apart the means of the two sides are."""
     inside = is_member.astype(bool)
     gap = columns[inside].mean(axis=0) - columns[~inside].mean(axis=0)
-    return np.abs(gap) / _trained.spread(columns)
+    return np.abs(gap) / _networks.safe_std(columns)

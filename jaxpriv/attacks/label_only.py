@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Integer, Shaped
 
 from jaxpriv import _check
-from jaxpriv.attacks import _trained
+from jaxpriv.attacks import _networks
 
 Predict = Callable[[np.ndarray], Shaped[Array | np.ndarray, " b"]]
 """`predict(x [b, ...]) -> labels [b]`."""
@@ -61,7 +61,7 @@ def noise_robustness(
       Zhang, Membership Leakage in Label-Only Exposures, 2021.
     """
     _check.positive(scale=scale)
-    inputs = _trained.finite("x", x)
+    inputs = _networks.finite_float64("x", x)
     inputs = inputs if np.asarray(x).dtype == np.float64 else inputs.astype(np.float32)
 
     def add_noise(rng, batch):
@@ -147,7 +147,7 @@ def augmentation_robustness(
     References:
       Choquette-Choo et al., Label-Only Membership Inference Attacks, 2021, section 3.2.
     """
-    _trained.real("x", x)
+    _networks.as_float64("x", x)
     inputs = np.asarray(x)
     return _share(rng, predict, augment, inputs, labels, copies=copies, batch_size=batch_size)
 

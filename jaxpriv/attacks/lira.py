@@ -183,7 +183,7 @@ def covered(shadow_is_member: IsMember) -> Bool[np.ndarray, " n"]:
     Raises:
       ValueError: for membership other than 0 and 1.
     """
-    inside = _shadows.is_member(shadow_is_member)
+    inside = _shadows.as_bool(shadow_is_member)
     held = inside.sum(axis=0)
     return (held > 0) & (held < len(inside))
 
@@ -200,7 +200,7 @@ def covered_offline(shadow_is_member: IsMember) -> Bool[np.ndarray, " n"]:
     Raises:
       ValueError: for membership other than 0 and 1.
     """
-    inside = _shadows.is_member(shadow_is_member)
+    inside = _shadows.as_bool(shadow_is_member)
     return inside.sum(axis=0) < len(inside)
 
 
@@ -211,10 +211,10 @@ def _summed(
     shadow_is_member: IsMember,
 ) -> Float[np.ndarray, " n"]:
     """Checks the arrays and adds up the queries."""
-    target = _shadows.without_nan("scores", scores)
-    shadows = _shadows.without_nan("shadow_scores", shadow_scores)
-    inside = _shadows.is_member(shadow_is_member)
-    _shadows.fitting(target, shadows, inside)
+    target = _check.real_array("scores", scores)
+    shadows = _check.real_array("shadow_scores", shadow_scores)
+    inside = _shadows.as_bool(shadow_is_member)
+    _shadows.check_shapes(target, shadows, inside)
     target = target.astype(np.float64)
     if target.ndim == 1:
         return one_query(target, shadows, inside)

@@ -15,15 +15,17 @@ from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from jaxpriv import _check
 from jaxpriv._types import Params
-from jaxpriv.attacks import _trained
+from jaxpriv.attacks import _networks
+from jaxpriv.attacks._networks import Training
 from jaxpriv.models import MLP
 
 _WIDTHS = (64, 64)
 
-_FARTHEST = 10.0
+_INPUT_CLIP = 10.0
+"""Features beyond this many deviations count as this."""
 
-_CLOSEST = 1e-3
-"""Least distance between neighbouring quantiles, in deviations of the score."""
+_MIN_QUANTILE_GAP = 1e-3
+"""Smallest distance between neighbouring quantiles, in deviations of the signal."""
 
 
 class Fitted(NamedTuple):
@@ -66,9 +68,7 @@ def fit(
     scores: Shaped[Array | np.ndarray, " n"],
     *,
     fprs: Sequence[float],
-    steps: int = 2000,
-    batch_size: int = 256,
-    learning_rate: float = 1e-3,
+    training: Training = _networks.DEFAULT,
 ) -> Fitted:
     """Learns the (1 - fpr) quantiles of a non-member's score from its features.
 
@@ -81,9 +81,7 @@ def fit(
       scores: the target's score of each; logit_confidence suits.
       fprs: at least two distinct false positive rates, in (0, 1). Those below about 10 / n
         rest on next to no records.
-      steps: of Adam.
-      batch_size: records a step, drawn with replacement.
-      learning_rate: of Adam.
+      training: steps, batch size (records drawn with replacement) and learning rate.
 
     Returns:
       The attack, for `apply` and `quantiles`.
@@ -96,20 +94,22 @@ def fit(
       Bertran et al., Scalable Membership Inference Attacks via Quantile Regression, 2023,
       with several rates at once.
     """
-    _check.positive_int(steps=steps, batch_size=batch_size)
     for fpr in fprs:
         _check.open_unit(fpr=fpr)
     if len(set(fprs)) < max(2, len(fprs)):
         raise ValueError(f"Expected at least two distinct fprs, got {list(fprs)}.")
-    x, s = _trained.finite("features", features), _trained.finite("scores", scores)
+    x, s = (
+        _networks.finite_float64("features", features),
+        _networks.finite_float64("scores", scores),
+    )
     _check.same_length(features=x, scores=s)
     if len(s) < 2:
         raise ValueError(f"Expected at least two known non-members, got {len(s)}.")
     ordered = tuple(sorted((float(fpr) for fpr in fprs), reverse=True))
-    units_x, units_s = (x.mean(axis=0), _trained.spread(x)), (s.mean(), _trained.spread(s))
+    units_x, units_s = (x.mean(axis=0), _networks.safe_std(x)), (s.mean(), _networks.safe_std(s))
     levels = jnp.asarray([1 - fpr for fpr in ordered], jnp.float32)
     data = (_inputs(x, units_x), _standard(s, units_s))
-    params = _train(key, data, levels, steps, batch_size, learning_rate)
+    params = _train(key, data, levels, training)
     return Fitted(params, units_x, (float(units_s[0]), float(units_s[1])), ordered)
 
 
@@ -128,7 +128,7 @@ def quantiles(
     Raises:
       ValueError: for NaN or infinite features, or another number of them.
     """
-    x = _trained.finite("features", features)
+    x = _networks.finite_float64("features", features)
     if x.ndim != 2 or x.shape[1] != len(fitted.features[0]):
         raise ValueError(
             f"Expected features [n, {len(fitted.features[0])}], got shape {list(x.shape)}."
@@ -163,7 +163,7 @@ def apply(
     """
     from scipy import special
 
-    s, q = _trained.real("scores", scores), quantiles(fitted, features)
+    s, q = _networks.as_float64("scores", scores), quantiles(fitted, features)
     _check.same_length(features=q, scores=s)
     z = -special.ndtri(np.array(fitted.fprs))
     below = (s[:, None] > q[:, 1:-1]).sum(axis=1)
@@ -174,7 +174,7 @@ def apply(
 def _quantiles(params, features, num_rates):
     """Of one record, ascending, in standard units."""
     out = jnp.asarray(MLP(_WIDTHS, num_rates).apply(params, features))
-    steps = jax.nn.softplus(out[1:]) + _CLOSEST
+    steps = jax.nn.softplus(out[1:]) + _MIN_QUANTILE_GAP
     return jnp.cumsum(jnp.concatenate([out[:1], steps]))
 
 
@@ -183,13 +183,13 @@ def _predict(params, features, num_rates):
     return jax.vmap(_quantiles, in_axes=(None, 0, None))(params, features, num_rates)
 
 
-@functools.partial(jax.jit, static_argnames=("steps", "batch_size"))
-def _train(key, data, levels, steps, batch_size, learning_rate):
+@functools.partial(jax.jit, static_argnames=("training",))
+def _train(key, data, levels, training):
     init_key, train_key = jax.random.split(key)
     features, scores = data
 
     def loss(params, key):
-        rows = jax.random.randint(key, (batch_size,), 0, len(scores))
+        rows = jax.random.randint(key, (training.batch_size,), 0, len(scores))
         predicted = jax.vmap(_quantiles, in_axes=(None, 0, None))(
             params, features[rows], len(levels)
         )
@@ -198,7 +198,7 @@ def _train(key, data, levels, steps, batch_size, learning_rate):
         ).mean()
 
     params = MLP(_WIDTHS, len(levels)).init(init_key, features[0])
-    return _trained.minimise(train_key, loss, params, steps=steps, learning_rate=learning_rate)
+    return _networks.minimise(train_key, loss, params, training=training)
 
 
 def _standard(values, units) -> Float[Array, "..."]:
@@ -208,4 +208,4 @@ def _standard(values, units) -> Float[Array, "..."]:
 
 def _inputs(features, units) -> Float[Array, "n d"]:
     """Standard units; what lies far outside of what was learned from counts as 10 deviations."""
-    return jnp.clip(_standard(features, units), -_FARTHEST, _FARTHEST)
+    return jnp.clip(_standard(features, units), -_INPUT_CLIP, _INPUT_CLIP)

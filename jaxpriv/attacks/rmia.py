@@ -159,8 +159,8 @@ def _checked(
 ) -> tuple[Float[np.ndarray, " n"], Shaped[np.ndarray, "m n"], Bool[np.ndarray, "m n"]]:
     target = _log_probabilities("log_probs", log_probs)
     shadows = _log_probabilities("shadow_log_probs", shadow_log_probs)
-    inside = _shadows.is_member(shadow_is_member)
-    _shadows.fitting(target, shadows, inside)
+    inside = _shadows.as_bool(shadow_is_member)
+    _shadows.check_shapes(target, shadows, inside)
     if target.ndim != 1:
         raise ValueError(f"Expected log_probs of shape [n], got {list(target.shape)}.")
     return target.astype(np.float64), shadows, inside
@@ -181,7 +181,7 @@ def _checked_population(
 
 
 def _log_probabilities(name: str, values: Shaped[Array | np.ndarray, "..."]) -> np.ndarray:
-    array = _shadows.without_nan(name, values)
+    array = _check.real_array(name, values)
     if array.size and array.max() > _SLACK:
         raise ValueError(f"Expected {name} <= 0, log probabilities, got {float(array.max()):g}.")
     return array

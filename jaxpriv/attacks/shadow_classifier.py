@@ -9,11 +9,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Integer, PRNGKeyArray, Shaped
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from jaxpriv import _check
 from jaxpriv._types import Params
-from jaxpriv.attacks import _shadows, _trained
+from jaxpriv.attacks import _networks, _shadows
+from jaxpriv.attacks._networks import Training
 from jaxpriv.models import MLP
 
 _NET = MLP(widths=(64,) * 5, num_classes=1)
@@ -55,12 +56,10 @@ class _Sides(NamedTuple):
 def fit(
     key: PRNGKeyArray,
     log_probs: Shaped[Array | np.ndarray, "m n c"],
-    labels: Integer[Array | np.ndarray, " n"],
+    labels: Shaped[Array | np.ndarray, "n ..."],
     shadow_is_member: _shadows.IsMember,
     *,
-    steps: int = 2000,
-    batch_size: int = 128,
-    learning_rate: float = 1e-3,
+    training: Training = _networks.DEFAULT,
 ) -> Fitted:
     """Trains one attack model for all classes on what the shadow models say.
 
@@ -76,9 +75,7 @@ def fit(
       log_probs: log softmax of each shadow model's outputs; at most 0, -inf allowed.
       labels: true classes, in 0..c-1.
       shadow_is_member: which records each shadow model was trained on.
-      steps: of Adam.
-      batch_size: rows a step, half of them IN; even.
-      learning_rate: of Adam.
+      training: steps, batch size (half of the rows are IN) and learning rate.
 
     Returns:
       The attack, for `apply`.
@@ -93,26 +90,22 @@ def fit(
       Recurrent Neural Networks in Machine Learning Models, 2023, section 3.2.
     """
     rows = _rows(log_probs, labels, shadow_is_member)
-    _check.positive_int(steps=steps)
-    _trained.even(batch_size=batch_size)
-    mean, scale = rows.log_probs.mean(axis=0), _trained.spread(rows.log_probs)
+    mean, scale = rows.log_probs.mean(axis=0), _networks.safe_std(rows.log_probs)
     balance_key, train_key = jax.random.split(key)
     sides = _balanced(balance_key, rows.inside, np.zeros_like(rows.labels), 1)
     data, units = (rows.log_probs, rows.labels), (mean, scale)
-    params = _train(train_key, data, units, sides, steps, batch_size, learning_rate)
+    params = _train(train_key, data, units, sides, training)
     return Fitted(params, mean, scale, np.ones(len(mean), bool))
 
 
 def fit_per_class(
     key: PRNGKeyArray,
     log_probs: Shaped[Array | np.ndarray, "m n c"],
-    labels: Integer[Array | np.ndarray, " n"],
+    labels: Shaped[Array | np.ndarray, "n ..."],
     shadow_is_member: _shadows.IsMember,
     *,
     min_rows: int = 32,
-    steps: int = 2000,
-    batch_size: int = 128,
-    learning_rate: float = 1e-3,
+    training: Training = _networks.DEFAULT,
 ) -> Fitted:
     """Trains an attack model for each class, on the outputs for records of that class.
 
@@ -124,9 +117,7 @@ def fit_per_class(
       labels: as for `fit`.
       shadow_is_member: as for `fit`.
       min_rows: outputs on either side from which a class has a model of its own; >= 1.
-      steps: of Adam, for each model.
-      batch_size: rows a step, half of them IN; even.
-      learning_rate: of Adam.
+      training: of each model.
 
     Returns:
       The attack, for `apply`; `fell_back` names the classes without a model of their own.
@@ -144,14 +135,12 @@ def fit_per_class(
         log_probs,
         labels,
         shadow_is_member,
-        steps=steps,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
+        training=training,
     )
     rows = _rows(log_probs, labels, shadow_is_member)
     sides = _balanced(balance_key, rows.inside, rows.labels, len(whole.mean))
     data, units = (rows.log_probs, rows.labels), (whole.mean, whole.scale)
-    own = _train(train_key, data, units, sides, steps, batch_size, learning_rate)
+    own = _train(train_key, data, units, sides, training)
     params = jax.tree.map(lambda *p: jnp.concatenate(p), own, whole.params)
     return whole._replace(params=params, fell_back=sides.size < min_rows)
 
@@ -159,7 +148,7 @@ def fit_per_class(
 def apply(
     fitted: Fitted,
     log_probs: Shaped[Array | np.ndarray, "n c"],
-    labels: Integer[Array | np.ndarray, " n"],
+    labels: Shaped[Array | np.ndarray, "n ..."],
 ) -> Float[np.ndarray, " n"]:
     """Scores records by the log odds of membership that the attack sees in the target's outputs.
 
@@ -178,7 +167,7 @@ def apply(
     outputs = _log_probs(log_probs)
     if outputs.shape[-1] != len(fitted.mean):
         raise ValueError(f"Expected {len(fitted.mean)} classes, got {outputs.shape[-1]}.")
-    targets = _trained.classes(labels, len(fitted.mean))
+    targets = _check.labels(labels, num_classes=len(fitted.mean))
     _check.same_length(log_probs=outputs, labels=targets)
     return np.asarray(_log_odds(fitted, outputs, targets), np.float64)
 
@@ -192,12 +181,14 @@ def _log_odds(fitted, log_probs, labels):
     return jnp.take_along_axis(every, model[None], axis=0)[0]
 
 
-@functools.partial(jax.jit, static_argnames=("steps", "batch_size"))
-def _train(key, data, units, sides, steps, batch_size, learning_rate):
+@functools.partial(jax.jit, static_argnames=("training",))
+def _train(key, data, units, sides, training):
     """As many attack models as `sides` has rows, side by side."""
 
     def log_odds(params, key, rows, count):
-        chosen = rows[jax.random.randint(key, (batch_size // 2,), 0, jnp.maximum(count, 1))]
+        chosen = rows[
+            jax.random.randint(key, (training.batch_size // 2,), 0, jnp.maximum(count, 1))
+        ]
         return _ask(params, _inputs(*(leaf[chosen] for leaf in data), *units))
 
     def one(key, side):
@@ -205,13 +196,13 @@ def _train(key, data, units, sides, steps, batch_size, learning_rate):
 
         def loss(params, key):
             in_key, out_key = jax.random.split(key)
-            return -_trained.gain(
+            return -_networks.gain(
                 log_odds(params, in_key, side.members, side.size),
                 log_odds(params, out_key, side.others, side.size),
             )
 
         params = _NET.init(init_key, _inputs(*(leaf[:1] for leaf in data), *units))
-        return _trained.minimise(train_key, loss, params, steps=steps, learning_rate=learning_rate)
+        return _networks.minimise(train_key, loss, params, training=training)
 
     return jax.vmap(one)(jax.random.split(key, len(sides.size)), sides)
 
@@ -244,7 +235,7 @@ def _balanced(
 
 def _rows(log_probs, labels, shadow_is_member) -> _Rows:
     """One row an output, after the checks."""
-    outputs, inside = _log_probs(log_probs), _shadows.is_member(shadow_is_member)
+    outputs, inside = _log_probs(log_probs), _shadows.as_bool(shadow_is_member)
     if outputs.ndim != 3 or not outputs.shape[:2] == inside.shape == (len(inside), len(labels)):
         raise ValueError(
             f"Expected shapes [m, n, c], [n] and [m, n], got {list(outputs.shape)}, "
@@ -254,12 +245,12 @@ def _rows(log_probs, labels, shadow_is_member) -> _Rows:
     if ins in (0, inside.size):
         raise ValueError(f"Expected IN and OUT outputs, got {ins} and {inside.size - ins}.")
     num_classes = outputs.shape[-1]
-    targets = np.tile(_trained.classes(labels, num_classes), len(inside))
+    targets = np.tile(_check.labels(labels, num_classes=num_classes), len(inside))
     return _Rows(outputs.reshape(-1, num_classes), targets, inside.ravel())
 
 
 def _log_probs(values: Shaped[Array | np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    array = _trained.real("log_probs", values)
+    array = _networks.as_float64("log_probs", values)
     if array.max(initial=-np.inf) > 1e-2:
         raise ValueError(f"Expected log-probabilities <= 0, got {array.max():g}.")
     return np.maximum(array, _FLOOR).astype(np.float32)

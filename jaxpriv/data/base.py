@@ -25,6 +25,7 @@ class Dataset:
     source: where the arrays came from, and what was done to them.
     group: the person or household that a record belongs to, where records of one are dependent.
     is_test: whether its publisher put a record into the test part, where there is one.
+    class_names: names of the classes 0, 1, ..., where they have names.
     """
 
     x: Float[np.ndarray, "n ..."]
@@ -34,6 +35,7 @@ class Dataset:
     source: str
     group: Int[np.ndarray, " n"] | None = None
     is_test: Bool[np.ndarray, " n"] | None = None
+    class_names: tuple[str, ...] | None = None
 
     def __post_init__(self):
         if len(self.y) == 0:
@@ -45,6 +47,11 @@ class Dataset:
                 frozen = array.view()
                 frozen.setflags(write=False)
                 object.__setattr__(self, field, frozen)
+        if self.class_names is not None and len(self.class_names) != self.num_classes:
+            raise ValueError(
+                f"Expected {self.num_classes} class names in {self.name}, "
+                f"got {len(self.class_names)}."
+            )
         low, high = int(self.y.min()), int(self.y.max())
         if low < 0 or high >= self.num_classes:
             raise ValueError(
@@ -106,7 +113,8 @@ class Dataset:
             raise ValueError(f"Expected records of the classes {list(classes)}, found none.")
         # In two steps, since a class number of before may not be one of after.
         kept = self.subset(is_kept)
-        return replace(kept, y=new[kept.y], num_classes=len(classes))
+        names = self.class_names and tuple(self.class_names[c] for c in classes)
+        return replace(kept, y=new[kept.y], num_classes=len(classes), class_names=names)
 
     def split(
         self,

@@ -1,8 +1,8 @@
-"""Membership scores of one example from its logits; `jax.vmap` them over a batch.
+"""Membership signals of one example from its logits; `score_records` maps them over records.
 
-A higher score means more likely a member. Whoever holds probabilities turns them into logits by
-`logits_of` first; nothing is guessed from the values. In the shapes below `c` counts classes and
-`n` examples.
+A higher signal means more likely a member. Probabilities are turned into logits by `logits_of`;
+nothing is guessed from the values. In the shapes below `c` counts classes, `n` records and `m`
+models.
 """
 
 import functools
@@ -11,36 +11,109 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int, Integer, Shaped
+from jax import core
+from jaxtyping import Array, ArrayLike, Bool, Float, Integer, Shaped
 
 from jaxpriv import _check
 
 
-def of_records(
-    score: Callable[..., Array],
-    logits: Float[Array | np.ndarray, "*m n c"],
-    labels: Integer[Array | np.ndarray, " n"],
+def score_records(
+    signal: Callable[..., Array],
+    logits: Shaped[Array | np.ndarray, "*m n c"],
+    labels: Shaped[Array | np.ndarray, "n ..."] | None = None,
 ) -> Float[np.ndarray, "*m n"]:
-    """Scores every record, under one model or under m, one model after the other.
+    """Computes a signal for every record, under one model or under m, one model after the other.
+
+    The largest logit is subtracted in the type of the logits, so that float64 logits lose nothing
+    when JAX computes in float32.
 
     Args:
-      score: one of this module's functions of an example's logits and label.
-      logits: of one model, or stacked along m.
-      labels: true classes.
+      signal: one of this module's functions of an example's logits and label.
+      logits: of one model, or stacked along m; without NaN.
+      labels: true classes, [n], [n, 1] or one-hot; None for a signal of the logits alone.
 
     Returns:
-      The scores, in the type that `score` returns.
+      The signals, in the type that `signal` returns.
+
+    Raises:
+      ValueError: for NaN, another shape, or labels that do not index the logits.
+
+    Example:
+      >>> score_records(margin, np.array([[2.0, 0.5], [0.0, 1.0]]), np.array([0, 0]))
+      array([ 1.5, -1. ], dtype=float32)
     """
-    batched = _batched(score)
-    if logits.ndim == 2:
-        return np.asarray(batched(logits, labels))
-    return np.stack([np.asarray(batched(one, labels)) for one in logits])
+    array = _logits(logits)
+    if array.ndim not in (2, 3):
+        raise ValueError(f"Expected logits [n, c] or [m, n, c], got shape {list(array.shape)}.")
+    arguments = ()
+    if labels is not None:
+        classes = _check.labels(labels, num_classes=array.shape[-1])
+        if len(classes) != array.shape[-2]:
+            raise ValueError(f"Expected {array.shape[-2]} labels, got {len(classes)}.")
+        arguments = (classes,)
+    batched = _batched(signal)
+    if array.ndim == 2:
+        return np.asarray(batched(shifted(array), *arguments))
+    return np.stack([np.asarray(batched(shifted(model), *arguments)) for model in array])
+
+
+def shifted(logits: Shaped[Array | np.ndarray, "... c"]) -> Float[np.ndarray, "... c"]:
+    """Subtracts the largest logit of each row, in the type of the logits.
+
+    Softmax and every signal are the same for the result. Rows of -inf alone are equal logits.
+
+    Args:
+      logits: without NaN; +inf counts as the largest number of its type.
+
+    Returns:
+      Shifted logits, at most 0, without the rounding of large logits: float32, or float64 where
+      the logits and JAX's default have it.
+
+    Raises:
+      ValueError: for NaN or what is not a real number.
+    """
+    array = _logits(logits)
+    if array.dtype.itemsize < 4 or array.dtype.kind == "V":
+        array = array.astype(np.float32)
+    elif array.dtype.kind in "biu":
+        array = array.astype(np.float64)
+    array = np.minimum(array, np.finfo(array.dtype).max)
+    largest = array.max(axis=-1, keepdims=True)
+    dtype = jax.dtypes.canonicalize_dtype(array.dtype)
+    lowest = np.where(array == -np.inf, -np.inf, np.finfo(dtype).min)
+    with np.errstate(over="ignore"):
+        result = np.where(largest == -np.inf, 0, array - np.where(largest == -np.inf, 0, largest))
+    return np.maximum(result, np.where(largest == -np.inf, 0, lowest)).astype(dtype)
+
+
+def log_probabilities(
+    logits: Shaped[Array | np.ndarray, "... c"],
+) -> Float[np.ndarray, "... c"]:
+    """Computes the log softmax of each row.
+
+    Args:
+      logits: without NaN.
+
+    Returns:
+      Log probabilities, float32; -inf for a logit of -inf.
+
+    Raises:
+      ValueError: for NaN or what is not a real number.
+    """
+    return np.asarray(_log_softmax(shifted(logits)))
+
+
+_log_softmax = jax.jit(jax.nn.log_softmax)
+
+
+def _logits(values: Shaped[Array | np.ndarray, "..."]) -> np.ndarray:
+    return _check.real_array("logits", values)
 
 
 @functools.cache
-def _batched(score: Callable[..., Array]) -> Callable[..., Array]:
-    """Compiled once for each score and shape."""
-    return jax.jit(jax.vmap(score))
+def _batched(signal: Callable[..., Array]) -> Callable[..., Array]:
+    """Compiled once for each signal and shape."""
+    return jax.jit(jax.vmap(signal))
 
 
 def negative_loss(
@@ -104,10 +177,10 @@ def logit_confidence(
     References:
       Carlini et al., Membership Inference Attacks From First Principles, 2022, section IV.
     """
-    shifted = _below_the_largest(logits)
-    is_label = _one_hot(label, shifted)
-    own = jnp.max(shifted, where=is_label, initial=-jnp.inf)
-    odds = own - jax.nn.logsumexp(shifted, where=~is_label)
+    z = _checked(logits, label)
+    is_label = _is_label(label, z)
+    label_logit = jnp.max(z, where=is_label, initial=-jnp.inf)
+    odds = label_logit - jax.nn.logsumexp(z, where=~is_label)
     # An infinite logit was lowered to the largest float.
     return jnp.where(jnp.abs(odds) < jnp.finfo(odds.dtype).max / 4, odds, jnp.sign(odds) * jnp.inf)
 
@@ -125,7 +198,7 @@ def entropy(logits: Float[Array | np.ndarray, " c"]) -> Float[Array, ""]:
       Salem et al., ML-Leaks: Model and Data Independent Membership Inference Attacks and
       Defenses on Machine Learning Models, 2019.
     """
-    log_p, _ = _log_probabilities(logits)
+    log_p, _, _ = _log_probabilities(_below_the_largest(logits))
     return jnp.sum(jnp.where(log_p == -jnp.inf, 0, jnp.exp(log_p) * log_p))
 
 
@@ -134,25 +207,31 @@ def modified_entropy(
 ) -> Float[Array, ""]:
     """Scores an example by the entropy that counts only the label's side as certainty, negated.
 
-    (1 - p_label) log p_label + sum_{j != label} p_j log(1 - p_j): 0 for a sure and right
-    prediction, -inf for a sure and wrong one, where the entropy is 0 for both.
+    (1 - p_label) log p_label + sum_{j != label} p_j log(1 - p_j): near 0 for a confident and
+    right prediction, very negative for a confident and wrong one; the entropy is 0 for both.
+    log(1 - p_j) is the logsumexp of the other log probabilities, which cannot underflow.
 
     Args:
       logits: the model's outputs before the softmax; float16 and bfloat16 are raised to float32.
       label: the true class, in 0..c-1.
 
     Returns:
-      Minus the modified entropy, nats, at most 0.
+      Minus the modified entropy, nats, at most 0; finite where the logits are.
 
     References:
       Song and Mittal, Systematic Evaluation of Privacy Risks of Machine Learning Models, 2021,
       equation 8.
     """
-    log_p, log_not_p = _log_probabilities(logits)
-    is_label = _one_hot(label, log_p)
+    z = _checked(logits, label)
+    is_label = _is_label(label, z)
+    log_p, is_top, log_not_top = _log_probabilities(z)
+    # No other class than the top one has p > 1/2, so only its 1 - p can cancel.
+    log_not_p = jnp.where(is_top, log_not_top, jnp.log1p(-jnp.exp(jnp.where(is_top, -1.0, log_p))))
     weight = jnp.exp(jnp.where(is_label, log_not_p, log_p))
-    surprise = jnp.where(is_label, log_p, log_not_p)
-    return jnp.sum(weight * surprise)
+    terms = weight * jnp.where(is_label, log_p, log_not_p)
+    total = jnp.sum(jnp.where(weight == 0, 0, terms))
+    lowest = jnp.where(jnp.isfinite(z).all(), jnp.finfo(z.dtype).min, -jnp.inf)
+    return jnp.maximum(total, lowest)
 
 
 def margin(
@@ -167,10 +246,10 @@ def margin(
     Returns:
       The margin; > 0 where the prediction is right, +inf where there is no competing logit.
     """
-    shifted = _below_the_largest(logits)
-    is_label = _one_hot(label, shifted)
-    own = jnp.max(shifted, where=is_label, initial=-jnp.inf)
-    return own - jnp.max(shifted, where=~is_label, initial=-jnp.inf)
+    z = _checked(logits, label)
+    is_label = _is_label(label, z)
+    label_logit = jnp.max(z, where=is_label, initial=-jnp.inf)
+    return label_logit - jnp.max(z, where=~is_label, initial=-jnp.inf)
 
 
 def correctness(
@@ -232,63 +311,32 @@ def logits_of(
         return (np.log(p) - np.log(totals)).astype(np.float32)
 
 
-def labels_of(
-    labels: Shaped[Array | np.ndarray, "..."], *, num_classes: int
-) -> Int[np.ndarray, " n"]:
-    """Brings labels into the form that the scores take: one class index an example.
-
-    Args:
-      labels: [n], [n, 1] or one-hot [n, c]; whole numbers of any type.
-      num_classes: c.
-
-    Returns:
-      Class indices, int32, in 0..c-1.
-
-    Raises:
-      ValueError: for another shape, numbers that are not whole, classes outside 0..c-1, or rows
-        that are not one-hot.
-    """
-    _check.positive_int(num_classes=num_classes)
-    given = np.asarray(labels)
-    if given.dtype.kind not in "biufV":
-        raise ValueError(f"Expected labels to be whole numbers, got {given.dtype}.")
-    given = given.astype(np.float64)
-    if given.ndim == 2 and given.shape[1] == num_classes > 1:
-        if not (np.isin(given, (0, 1)).all() and (given.sum(axis=1) == 1).all()):
-            raise ValueError("Expected one-hot rows with a single 1, got others.")
-        return given.argmax(axis=1).astype(np.int32)
-    if given.ndim == 2 and given.shape[1] == 1:
-        given = given[:, 0]
-    if given.ndim != 1:
-        raise ValueError(
-            f"Expected labels of shape [n], [n, 1] or [n, {num_classes}], got {list(given.shape)}."
-        )
-    broken = given[given != np.floor(given)]
-    if broken.size:
-        raise ValueError(f"Expected labels to be whole numbers, got {broken[0]:g}.")
-    beyond = given[(given < 0) | (given >= num_classes)]
-    if beyond.size:
-        raise ValueError(
-            f"Expected labels in 0..{num_classes - 1}, got {beyond[0]:g}; "
-            "numpy.unique(labels, return_inverse=True) renumbers them."
-        )
-    return given.astype(np.int32)
-
-
-def _one_hot(label: Integer[ArrayLike, ""], logits: Float[Array, " c"]) -> Array:
+def _is_label(label: Integer[ArrayLike, ""], logits: Float[Array, " c"]) -> Array:
+    """Marks the label, which the caller has checked by `_checked`."""
     return jnp.arange(logits.shape[0]) == jnp.asarray(label).astype(jnp.int32)
 
 
 def _log_probabilities(
-    logits: Float[Array | np.ndarray, " c"],
-) -> tuple[Float[Array, " c"], Float[Array, " c"]]:
-    """log p and log(1 - p), both to full precision, also where p rounds to 1."""
-    shifted = _below_the_largest(logits)
-    is_top = _one_hot(jnp.argmax(shifted), shifted)
-    rest = jnp.sum(jnp.exp(shifted), where=~is_top)
-    log_p = shifted - jnp.log1p(rest)
-    # No other class than the top one has p > 1/2.
-    return log_p, jnp.where(is_top, jnp.log(rest) - jnp.log1p(rest), jnp.log1p(-jnp.exp(log_p)))
+    z: Float[Array, " c"],
+) -> tuple[Float[Array, " c"], Bool[Array, " c"], Float[Array, ""]]:
+    """log p, which class is the top one, and its log(1 - p), to full precision near p = 1."""
+    is_top = jnp.arange(z.shape[0]) == jnp.argmax(z)
+    log_rest = jax.nn.logsumexp(z, where=~is_top)
+    log_total = jnp.log1p(jnp.exp(log_rest))
+    return z - log_total, is_top, log_rest - log_total
+
+
+def _checked(
+    logits: Float[Array | np.ndarray, " c"], label: Integer[ArrayLike, ""]
+) -> Float[Array, " c"]:
+    """Shifted logits; NaN for a traced label that does not index them, an error otherwise."""
+    z = _below_the_largest(logits)
+    if not isinstance(label, core.Tracer):
+        _check.labels(np.asarray(label)[None], num_classes=z.shape[0], name="label")
+        return z
+    index = jnp.asarray(label)
+    is_class = (index >= 0) & (index < z.shape[0]) & (index == index.astype(jnp.int32))
+    return jnp.where(is_class, z, jnp.nan)
 
 
 def _below_the_largest(logits: Float[Array | np.ndarray, " c"]) -> Float[Array, " c"]:
@@ -296,8 +344,9 @@ def _below_the_largest(logits: Float[Array | np.ndarray, " c"]) -> Float[Array, 
 
     Logits that are all -inf are equal logits.
     """
-    z = jnp.asarray(logits)
-    z = z if z.dtype == jnp.float64 else z.astype(jnp.float32)
+    if isinstance(logits, np.ndarray):
+        return jnp.asarray(shifted(logits))
+    z = logits if logits.dtype == jnp.float64 else logits.astype(jnp.float32)
     z = jnp.minimum(z, jnp.finfo(z.dtype).max)
     largest = jnp.max(z)
     return jnp.where(largest == -jnp.inf, 0, z - largest)

@@ -1,8 +1,13 @@
-"""Reads files without believing them: nothing is allocated that a header only promises."""
+"""Untrusted reads and the one atomic write.
+
+Sizes in headers are checked against the file before anything is allocated.
+"""
 
 import io
 import math
+import os
 import tarfile
+import tempfile
 import tokenize
 import warnings
 import zipfile
@@ -47,6 +52,33 @@ def require(path: Path) -> int:
     if size > LARGEST_BYTES:
         raise ValueError(f"Expected at most 8 GiB in {path}, got {size} bytes.")
     return size
+
+
+def write_whole(path: Path, data: bytes, *, private: bool = False) -> None:
+    """Writes a file completely or not at all; a file of that name is replaced.
+
+    The bytes are on the disk before the file gets its name, so neither a killed process nor a
+    power cut leaves a part of it.
+
+    Args:
+      path: of the file, in a folder that exists.
+      data: all of its bytes.
+      private: readable by its owner alone; otherwise by everyone.
+
+    Raises:
+      OSError: if the folder cannot be written to.
+    """
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o600 if private else 0o644)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
 
 
 def whole(path: Path) -> bytes:

@@ -23,7 +23,7 @@ Attack = Callable[[np.ndarray, np.ndarray, np.ndarray], Float[Array | np.ndarray
 """(scores [n, *q], shadow_scores [m, n, *q], shadow_is_member [m, n]) -> scores [n]."""
 
 
-class Spread(NamedTuple):
+class MetricSummary(NamedTuple):
     """One metric over targets.
 
     mean, std, lowest, highest: over the targets; std with m - 1.
@@ -38,7 +38,7 @@ class Spread(NamedTuple):
     interval: tuple[float, float] | None
 
 
-class Spreads(NamedTuple):
+class TargetSummary(NamedTuple):
     """How an attack's success varies with the target.
 
     auc: area under the ROC curve.
@@ -47,14 +47,14 @@ class Spreads(NamedTuple):
     num_targets, num_units: targets, and what of them the intervals count as independent.
     """
 
-    auc: Spread
-    tpr_at_fpr: dict[str, Spread | None]
+    auc: MetricSummary
+    tpr_at_fpr: dict[str, MetricSummary | None]
     num_targets: int
     num_units: int
     confidence: float
 
 
-def each_as_target(
+def attack_each_model(
     attack: Attack, scores: Shaped[Array | np.ndarray, "m n *q"], is_member: IsMember
 ) -> Float[np.ndarray, "m n"]:
     """Attacks every model, with all others but its complement as shadows.
@@ -77,10 +77,10 @@ def each_as_target(
       ValueError: for shapes that do not fit, membership other than 0 and 1, a model that is left
         without shadows, or an attack that returns another shape.
     """
-    values, inside = np.asarray(scores), _shadows.is_member(is_member)
-    _fitting(values, inside)
+    values, inside = np.asarray(scores), _shadows.as_bool(is_member)
+    _check_shapes(values, inside)
     partners = _partners(inside)
-    _tell_of_counts(inside, partners)
+    _warn_if_counts_leak(inside, partners)
     results = []
     for target, partner in enumerate(partners):
         others = [i for i in range(len(values)) if i not in (target, partner)]
@@ -109,14 +109,16 @@ def shadows_of(is_member: IsMember, target: int) -> Int[np.ndarray, " k"]:
     Raises:
       ValueError: for membership other than 0 and 1, or a target that is not there.
     """
-    inside = _shadows.is_member(is_member)
+    inside = _shadows.as_bool(is_member)
     if target not in range(len(inside)):
         raise ValueError(f"Expected a target in 0..{len(inside) - 1}, got {target}.")
     left_out = (target, _partners(inside)[target])
     return np.array([i for i in range(len(inside)) if i not in left_out], np.int64)
 
 
-def spread(results: Float[np.ndarray, "m n"], is_member: IsMember, *, confidence: float) -> Spreads:
+def summarise(
+    results: Float[np.ndarray, "m n"], is_member: IsMember, *, confidence: float
+) -> TargetSummary:
     """Summarises the attacks on all targets: their AUC and TPR at low FPR.
 
     The two targets of a complementary pair are dependent: what one holds the other lacks, and
@@ -125,7 +127,7 @@ def spread(results: Float[np.ndarray, "m n"], is_member: IsMember, *, confidence
     these on this pool, not over pools.
 
     Args:
-      results: what `each_as_target` returned.
+      results: what `attack_each_model` returned.
       is_member: which records each model was trained on.
       confidence: coverage of each interval, in (0, 1).
 
@@ -137,8 +139,8 @@ def spread(results: Float[np.ndarray, "m n"], is_member: IsMember, *, confidence
         fit, or what `metrics.membership` refuses.
     """
     _check.open_unit(confidence=confidence)
-    inside = _shadows.is_member(is_member)
-    _fitting(results, inside)
+    inside = _shadows.as_bool(is_member)
+    _check_shapes(results, inside)
     if len(results) < 2:
         raise ValueError(f"Expected at least two targets, got {len(results)}.")
     partners = _partners(inside)
@@ -147,14 +149,14 @@ def spread(results: Float[np.ndarray, "m n"], is_member: IsMember, *, confidence
 
     def summary(values):
         means = np.array([np.mean(np.array(values)[unit]) for unit in units])
-        return _spread(np.array(values), means, confidence)
+        return _summary(np.array(values), means, confidence)
 
     measured = [
         roc.membership(found, own, confidence=confidence)
         for found, own in zip(results, inside, strict=True)
     ]
     rates = {key: [each.tpr_at_fpr[key] for each in measured] for key in roc.LOW_FPRS}
-    return Spreads(
+    return TargetSummary(
         auc=summary([each.auc for each in measured]),
         tpr_at_fpr={key: None if None in found else summary(found) for key, found in rates.items()},
         num_targets=len(results),
@@ -163,9 +165,9 @@ def spread(results: Float[np.ndarray, "m n"], is_member: IsMember, *, confidence
     )
 
 
-def _spread(
+def _summary(
     values: Float[np.ndarray, " m"], units: Float[np.ndarray, " u"], confidence: float
-) -> Spread:
+) -> MetricSummary:
     from scipy import special
 
     interval = None
@@ -173,7 +175,7 @@ def _spread(
         quantile = special.stdtrit(units.size - 1, (1 + confidence) / 2)
         width = quantile * units.std(ddof=1) / np.sqrt(units.size)
         interval = (float(units.mean() - width), float(units.mean() + width))
-    return Spread(
+    return MetricSummary(
         mean=float(values.mean()),
         std=float(values.std(ddof=1)),
         lowest=float(values.min()),
@@ -199,7 +201,7 @@ def _partners(inside: Bool[np.ndarray, "m n"]) -> list[int | None]:
     return partners
 
 
-def _tell_of_counts(inside: Bool[np.ndarray, "m n"], partners: list[int | None]) -> None:
+def _warn_if_counts_leak(inside: Bool[np.ndarray, "m n"], partners: list[int | None]) -> None:
     held = inside.sum(axis=0)
     drawn = held[(held > 0) & (held < len(inside))]
     if None in partners and drawn.size > 1 and (drawn == drawn[0]).all():
@@ -210,7 +212,7 @@ def _tell_of_counts(inside: Bool[np.ndarray, "m n"], partners: list[int | None])
         )
 
 
-def _fitting(scores: np.ndarray, inside: np.ndarray) -> None:
+def _check_shapes(scores: np.ndarray, inside: np.ndarray) -> None:
     if not (inside.ndim == 2 and scores.shape[:2] == inside.shape):
         raise ValueError(
             f"Expected scores and membership of shape [m, n], got {list(scores.shape)} "

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from jaxpriv.metrics import scores
+from jaxpriv import signals as scores
 from tests import oracles
 
 BOTH = [scores.negative_loss, scores.logit_confidence]
@@ -231,8 +231,8 @@ def test_refuses_what_are_no_labels(labels, message):
 def test_records_are_scored_under_every_model():
     rng = np.random.default_rng(0)
     logits, labels = rng.normal(size=(3, 7, 4)).astype(np.float32), rng.integers(0, 4, 7)
-    found = scores.of_records(scores.margin, logits, labels)
+    found = scores.score_records(scores.margin, logits, labels)
     for i in range(3):
         expected = [scores.margin(z, y) for z, y in zip(logits[i], labels, strict=True)]
         np.testing.assert_allclose(found[i], expected, rtol=1e-6)
-        np.testing.assert_array_equal(scores.of_records(scores.margin, logits[i], labels), found[i])
+        np.testing.assert_array_equal(scores.score_records(scores.margin, logits[i], labels), found[i])
