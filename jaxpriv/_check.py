@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection
 
 import numpy as np
-from jaxtyping import Array, Float, Int, Shaped
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 _MAX_LABEL = 2**31
 _MAX_EXACT = 2**53
@@ -151,6 +151,53 @@ def membership(values: Shaped[Array | np.ndarray, "..."], *, name: str = "is_mem
         if wrong.size:
             raise ValueError(f"Expected only 0 and 1 in {name}, got {float(wrong.flat[0]):g}.")
     return array.astype(bool, copy=False)
+
+
+def scores_and_membership(
+    values: Shaped[Array | np.ndarray, "..."], is_member: Shaped[Array | np.ndarray, "..."]
+) -> tuple[Float[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
+    """Returns scores in float64 and their membership as bool.
+
+    Args:
+      values: scores, [n] or [n, 1].
+      is_member: [n] or [n, 1], bool or 0 and 1.
+
+    Returns:
+      Both as [n].
+
+    Raises:
+      ValueError: for unequal lengths, no scores, or what `scores` and `membership` refuse.
+    """
+    array = scores(values)
+    truth = membership(scores(is_member, name="is_member"))
+    same_length(scores=array, is_member=truth)
+    if array.size == 0:
+        raise ValueError("Expected at least one score, got none.")
+    return array, truth
+
+
+def split_by_membership(
+    values: Shaped[Array | np.ndarray, "..."], is_member: Shaped[Array | np.ndarray, "..."]
+) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " k"]]:
+    """Splits scores into those of members and those of non-members, each ascending.
+
+    Args:
+      values: scores, [n] or [n, 1].
+      is_member: [n] or [n, 1], bool or 0 and 1.
+
+    Returns:
+      The scores of members and of non-members.
+
+    Raises:
+      ValueError: for what `scores_and_membership` refuses, or if either side is empty.
+    """
+    array, truth = scores_and_membership(values, is_member)
+    members, nonmembers = np.sort(array[truth]), np.sort(array[~truth])
+    if not (members.size and nonmembers.size):
+        raise ValueError(
+            f"Expected members and non-members, got {members.size} and {nonmembers.size}."
+        )
+    return members, nonmembers
 
 
 def labels(

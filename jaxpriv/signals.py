@@ -79,7 +79,7 @@ def shifted(logits: Shaped[Array | np.ndarray, "... c"]) -> Float[np.ndarray, ".
         array = array.astype(np.float64)
     array = np.minimum(array, np.finfo(array.dtype).max)
     largest = array.max(axis=-1, keepdims=True)
-    dtype = jax.dtypes.canonicalize_dtype(array.dtype)
+    dtype = jax.dtypes.canonicalize_dtype(np.float64 if array.dtype.itemsize > 4 else np.float32)
     lowest = np.where(array == -np.inf, -np.inf, np.finfo(dtype).min)
     with np.errstate(over="ignore"):
         result = np.where(largest == -np.inf, 0, array - np.where(largest == -np.inf, 0, largest))

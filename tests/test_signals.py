@@ -8,23 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from jaxpriv import signals as scores
+from jaxpriv import signals
 from tests import oracles
 
-BOTH = [scores.negative_loss, scores.logit_confidence]
+BOTH = [signals.negative_loss, signals.logit_confidence]
 
 
 def entropy(logits, label):
-    return scores.entropy(logits)
+    return signals.entropy(logits)
 
 
 ALL = [
     *BOTH,
-    scores.confidence,
+    signals.confidence,
     entropy,
-    scores.modified_entropy,
-    scores.margin,
-    scores.correctness,
+    signals.modified_entropy,
+    signals.margin,
+    signals.correctness,
 ]
 FLOATS = [jnp.float16, jnp.bfloat16, jnp.float32]
 any_logit = st.one_of(
@@ -35,14 +35,14 @@ any_logit = st.one_of(
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_confidence_is_known_where_the_probability_rounds_to_one(dtype):
-    confidence = scores.logit_confidence(jnp.array([20, 0, 0], dtype), 0)
+    confidence = signals.logit_confidence(jnp.array([20, 0, 0], dtype), 0)
     assert confidence.dtype == jnp.float32
     assert float(confidence) == pytest.approx(20 - np.log(2), abs=2e-6)
     assert float(confidence) == pytest.approx(19.30685, abs=1e-5)
 
 
 def test_loss_keeps_its_digits_where_the_probability_rounds_to_one():
-    loss = scores.negative_loss(jnp.array([20.0, 0.0, 0.0]), 0)
+    loss = signals.negative_loss(jnp.array([20.0, 0.0, 0.0]), 0)
     assert float(loss) == pytest.approx(-np.log1p(2 * np.exp(-20.0)), rel=1e-5)
 
 
@@ -52,12 +52,12 @@ def test_scores_are_those_of_float64_probabilities(size, data):
     logits = data.draw(st.lists(st.floats(-30, 30, width=16), min_size=size, max_size=size))
     label = data.draw(st.integers(0, size - 1))
     z = np.array(logits)
-    log_p = special.log_softmax(z)[label]
     log_odds = z[label] - special.logsumexp(np.delete(z, label))
+    log_p = -np.log1p(np.exp(-log_odds))  # log_softmax cancels near p = 1
     given_logits = jnp.array(logits, jnp.float32)
-    np.testing.assert_allclose(scores.negative_loss(given_logits, label), log_p, rtol=1e-5)
+    np.testing.assert_allclose(signals.negative_loss(given_logits, label), log_p, rtol=1e-5)
     np.testing.assert_allclose(
-        scores.logit_confidence(given_logits, label), log_odds, rtol=1e-5, atol=1e-5
+        signals.logit_confidence(given_logits, label), log_odds, rtol=1e-5, atol=1e-5
     )
 
 
@@ -71,22 +71,25 @@ def test_the_other_scores_are_those_of_float64_probabilities(size, data):
     # 1 - p by the other classes' sum, as 1 - p would cancel.
     not_p = np.array([np.delete(p, j).sum() for j in range(p.size)])
     others = [j for j in range(p.size) if j != label]
-    slow = not_p[label] * np.log(p[label]) + (p[others] * np.log(not_p[others])).sum()
+    # Both logarithms without cancellation where p is near 1, which scipy.stats.entropy has.
+    log_p = -np.log1p(not_p / p)
+    log_not_p = np.where(p < 0.5, np.log1p(-np.minimum(p, 0.5)), np.log(not_p))
+    slow = not_p[label] * log_p[label] + (p[others] * log_not_p[others]).sum()
     given_logits = jnp.array(logits, jnp.float32)
     close = {"rtol": 1e-4, "atol": 1e-30}
-    np.testing.assert_allclose(scores.confidence(given_logits, label), p[label], **close)
-    np.testing.assert_allclose(scores.entropy(given_logits), -stats.entropy(p), **close)
-    np.testing.assert_allclose(scores.modified_entropy(given_logits, label), slow, **close)
-    assert scores.margin(given_logits, label) == z[label] - np.max(z[others])
-    assert scores.correctness(given_logits, label) == float(z[label] > np.max(z[others]))
+    np.testing.assert_allclose(signals.confidence(given_logits, label), p[label], **close)
+    np.testing.assert_allclose(signals.entropy(given_logits), (p * log_p).sum(), **close)
+    np.testing.assert_allclose(signals.modified_entropy(given_logits, label), slow, **close)
+    assert signals.margin(given_logits, label) == z[label] - np.max(z[others])
+    assert signals.correctness(given_logits, label) == float(z[label] > np.max(z[others]))
 
 
 def test_modified_entropy_tells_right_from_wrong_where_entropy_does_not():
     sure = jnp.array([30.0, 0.0, 0.0])
-    assert scores.modified_entropy(sure, 0) > -1e-20
-    assert scores.modified_entropy(sure, 1) < -50
-    assert scores.entropy(sure) > -1e-10
-    assert float(scores.entropy(jnp.zeros(7))) == pytest.approx(-np.log(7))
+    assert signals.modified_entropy(sure, 0) > -1e-20
+    assert signals.modified_entropy(sure, 1) < -50
+    assert signals.entropy(sure) > -1e-10
+    assert float(signals.entropy(jnp.zeros(7))) == pytest.approx(-np.log(7))
 
 
 @pytest.mark.parametrize("score", [score for score in ALL if score is not entropy])
@@ -127,8 +130,8 @@ def test_no_logits_give_nan(score, data):
 )
 def test_infinite_and_huge_logits_are_limits(logits, label, log_p, log_odds):
     z = jnp.array(logits, jnp.float32)
-    np.testing.assert_allclose(scores.negative_loss(z, label), log_p, rtol=2e-3)
-    np.testing.assert_allclose(scores.logit_confidence(z, label), log_odds, rtol=2e-3)
+    np.testing.assert_allclose(signals.negative_loss(z, label), log_p, rtol=2e-3)
+    np.testing.assert_allclose(signals.logit_confidence(z, label), log_odds, rtol=2e-3)
 
 
 @pytest.mark.parametrize("score", ALL)
@@ -158,7 +161,7 @@ def test_lowers_for_accelerators(score):
 def test_probabilities_give_the_scores_of_their_logits(dtype):
     z = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
     probabilities = np.asarray(special.softmax(z.astype(np.float64), axis=1)).astype(dtype)
-    logits = scores.logits_of(probabilities, tolerance=0.02)
+    logits = signals.logits_of(probabilities, tolerance=0.02)
     assert logits.dtype == np.float32
     np.testing.assert_allclose(np.exp(logits.astype(np.float64)).sum(axis=1), 1, rtol=1e-6)
     room = {np.float64: 1e-5, np.float32: 1e-5, np.float16: 1e-2}.get(dtype, 5e-2)
@@ -169,12 +172,12 @@ def test_probabilities_give_the_scores_of_their_logits(dtype):
 
 
 def test_probabilities_that_rounded_to_one_tie_and_others_do_not():
-    kept = scores.logits_of(np.array([[1.0, 1e-12, 1e-30], [1.0, 1e-13, 1e-30]], np.float32))
-    found = jax.vmap(scores.logit_confidence, (0, None))(kept, 0)
+    kept = signals.logits_of(np.array([[1.0, 1e-12, 1e-30], [1.0, 1e-13, 1e-30]], np.float32))
+    found = jax.vmap(signals.logit_confidence, (0, None))(kept, 0)
     np.testing.assert_allclose(found, [12 * np.log(10), 13 * np.log(10)], rtol=1e-5)
-    lost = scores.logits_of(np.array([[1.0, 0.0, 0.0]]))
-    assert scores.logit_confidence(lost[0], 0) == np.inf
-    assert scores.logit_confidence(lost[0], 1) == -np.inf
+    lost = signals.logits_of(np.array([[1.0, 0.0, 0.0]]))
+    assert signals.logit_confidence(lost[0], 0) == np.inf
+    assert signals.logit_confidence(lost[0], 1) == -np.inf
 
 
 @pytest.mark.parametrize(
@@ -190,49 +193,90 @@ def test_probabilities_that_rounded_to_one_tie_and_others_do_not():
 )
 def test_refuses_what_are_no_probabilities(rows, message):
     with pytest.raises(ValueError, match=rf"^{message}[^\n]*\.$"):
-        oracles.unhooked(scores.logits_of)(np.array(rows))
+        oracles.unhooked(signals.logits_of)(np.array(rows))
     with pytest.raises(ValueError, match="Expected tolerance > 0"):
-        scores.logits_of(np.eye(2), tolerance=0.0)
-
-
-@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.float32, jnp.bfloat16])
-@pytest.mark.parametrize("array", [np.asarray, jnp.asarray])
-def test_labels_of_every_layout_are_class_indices(dtype, array):
-    labels = np.array([2, 0, 1, 3, 3])
-    one_hot = np.eye(4)[labels]
-    for layout in (labels, labels[:, None], one_hot):
-        found = scores.labels_of(array(layout.astype(dtype)), num_classes=4)
-        assert found.dtype == np.int32
-        assert found.tolist() == labels.tolist()
-    assert scores.labels_of(array(one_hot.astype(bool)), num_classes=4).tolist() == labels.tolist()
-    assert scores.labels_of(array(np.zeros((3, 1), int)), num_classes=1).tolist() == [0, 0, 0]
-
-
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        ([0, 10, 20], "Expected labels in 0..2, got 10; numpy.unique"),
-        ([1, 2, 3], "Expected labels in 0..2, got 3; numpy.unique"),
-        ([-1, 0, 1], "Expected labels in 0..2, got -1; numpy.unique"),
-        ([0.5, 1.0], "Expected labels to be whole numbers, got 0.5"),
-        ([np.nan, 1.0], "Expected labels to be whole numbers, got nan"),
-        (["cat", "dog"], "Expected labels to be whole numbers, got <U3"),
-        ([[1, 1, 0], [0, 0, 1]], "Expected one-hot rows with a single 1, got others"),
-        ([[0.2, 0.8, 0.0]], "Expected one-hot rows with a single 1, got others"),
-        ([[0, 1], [1, 0]], r"Expected labels of shape \[n\], \[n, 1\] or \[n, 3\], got \[2, 2\]"),
-        (1, r"Expected labels of shape \[n\], \[n, 1\] or \[n, 3\], got \[\]"),
-    ],
-)
-def test_refuses_what_are_no_labels(labels, message):
-    with pytest.raises(ValueError, match=rf"^{message}[^\n]*\.$"):
-        scores.labels_of(np.array(labels), num_classes=3)
+        signals.logits_of(np.eye(2), tolerance=0.0)
 
 
 def test_records_are_scored_under_every_model():
     rng = np.random.default_rng(0)
     logits, labels = rng.normal(size=(3, 7, 4)).astype(np.float32), rng.integers(0, 4, 7)
-    found = scores.score_records(scores.margin, logits, labels)
+    found = signals.score_records(signals.margin, logits, labels)
     for i in range(3):
-        expected = [scores.margin(z, y) for z, y in zip(logits[i], labels, strict=True)]
+        expected = [signals.margin(z, y) for z, y in zip(logits[i], labels, strict=True)]
         np.testing.assert_allclose(found[i], expected, rtol=1e-6)
-        np.testing.assert_array_equal(scores.score_records(scores.margin, logits[i], labels), found[i])
+        np.testing.assert_array_equal(
+            signals.score_records(signals.margin, logits[i], labels), found[i]
+        )
+
+
+@pytest.mark.parametrize(("gap", "expected"), [(80, -160), (90, -180), (110, -220), (200, -400)])
+def test_modified_entropy_is_finite_where_one_minus_p_underflows(gap, expected):
+    for logits in (np.array([0.0, gap]), jnp.array([0.0, gap])):
+        assert float(signals.modified_entropy(logits, 0)) == pytest.approx(expected)
+    scored = signals.score_records(signals.modified_entropy, np.array([[0.0, gap]]), np.array([0]))
+    assert scored[0] == pytest.approx(expected)
+
+
+@given(
+    st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=2, max_size=5),
+    st.data(),
+)
+def test_modified_entropy_is_finite_for_finite_logits(logits, data):
+    label = data.draw(st.integers(0, len(logits) - 1))
+    assert np.isfinite(signals.modified_entropy(jnp.array(logits, jnp.float32), label))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.longdouble, np.int64])
+def test_large_logits_are_shifted_in_their_own_precision(dtype):
+    """float32 would round 1e8 + 2 to 1e8."""
+    logits = np.array([[1e8 + 2, 1e8, 1e8 - 3], [1e8, 1e8 + 1, 1e8]]).astype(dtype)
+    labels = np.zeros(2, int)
+    exact = special.log_softmax(logits.astype(np.float64), axis=1)
+    loss = oracles.unhooked(signals.score_records)(signals.negative_loss, logits, labels)
+    np.testing.assert_allclose(loss, exact[:, 0], rtol=1e-5)
+    np.testing.assert_allclose(loss, [-0.1328, -1.5514], atol=1e-4)
+    np.testing.assert_allclose(signals.log_probabilities(logits), exact, rtol=1e-5)
+    entropy_ = oracles.unhooked(signals.score_records)(signals.entropy, logits)
+    np.testing.assert_allclose(entropy_, -stats.entropy(np.exp(exact), axis=1), rtol=1e-5)
+    if dtype is np.float64:
+        found = [signals.negative_loss(row, 0) for row in logits]
+        np.testing.assert_allclose(found, exact[:, 0], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.eye(4)[[0, 1]], r"labels of shape \[n\], \[n, 1\] or \[n, 3\], got \[2, 4\]"),
+        ([0, 10], "labels in 0..2, got 10"),
+        ([0, 1.7], "whole numbers in labels, got 1.7"),
+        (["cat", "dog"], "real numbers in labels, got <U3"),
+        ([0, 1, 2], "2 labels, got 3"),
+    ],
+)
+def test_labels_that_do_not_index_the_logits_are_refused(labels, message):
+    with pytest.raises(ValueError, match=rf"^Expected {message}[^\n]*\.$"):
+        oracles.unhooked(signals.score_records)(
+            signals.negative_loss, np.zeros((2, 3)), np.array(labels)
+        )
+
+
+@pytest.mark.parametrize("score", [score for score in ALL if score is not entropy])
+def test_a_single_label_out_of_range_is_refused_and_nan_under_tracing(score):
+    logits = jnp.zeros(3)
+    for label in (3, -1):
+        with pytest.raises(ValueError, match=r"Expected label in 0\.\.2"):
+            score(logits, label)
+        assert np.isnan(jax.jit(score)(logits, label))
+
+
+def test_one_hot_labels_and_columns_are_class_indices():
+    logits, labels = np.random.default_rng(0).normal(size=(5, 4)), np.array([2, 0, 1, 3, 3])
+    plain = signals.score_records(signals.margin, logits, labels)
+    for layout in (labels[:, None], np.eye(4)[labels], labels.astype(float)):
+        assert (signals.score_records(signals.margin, logits, layout) == plain).all()
+
+
+def test_nan_logits_of_records_are_refused():
+    with pytest.raises(ValueError, match="Expected logits without NaN, got 1 NaN"):
+        signals.score_records(signals.entropy, np.array([[0.0, np.nan]]))

@@ -1,7 +1,7 @@
-"""Each model in turn as the target, the others as its shadows: m attacks from m models.
+"""Each model in turn as the target, the shadows as its shadows: m attacks from m models.
 
 Complementary halves (`training.shadows.halves`) need care. Every record is then a member of
-exactly m/2 models, so among the m - 1 others a member of the target has m/2 - 1 IN shadows and a
+exactly m/2 models, so among the m - 1 shadows a member of the target has m/2 - 1 IN shadows and a
 non-member m/2: the count alone gives membership away. So the target's complement is left out as
 well, after which every record has m/2 - 1 of the m - 2 shadows on either side. In the shapes
 below `m` counts models, `n` records and `q` queries of each (none or one axis).
@@ -44,7 +44,8 @@ class TargetSummary(NamedTuple):
     auc: area under the ROC curve.
     tpr_at_fpr: by the keys of `metrics.roc.LOW_FPRS`; None where some target has too few
       non-members.
-    num_targets, num_units: targets, and what of them the intervals count as independent.
+    num_targets: number of targets.
+    num_units: number of pairs and single models that the intervals count as independent.
     """
 
     auc: MetricSummary
@@ -57,13 +58,13 @@ class TargetSummary(NamedTuple):
 def attack_each_model(
     attack: Attack, scores: Shaped[Array | np.ndarray, "m n *q"], is_member: IsMember
 ) -> Float[np.ndarray, "m n"]:
-    """Attacks every model, with all others but its complement as shadows.
+    """Attacks every model, with all shadows but its complement as shadows.
 
-    The complement is found by its members, not by its place: the first unpaired model that holds
+    The complement is result by its members, not by its place: the first unpaired model that holds
     what the target lacks, among the records that some models hold and some lack. Where models
-    have no complement, only the target is left out; a warning tells if every record is in
-    equally many models all the same, as the count of IN shadows then betrays membership to
-    attacks that use it.
+    have no complement, only the target is left out; a warning is given if every record is in
+    equally many models all the same, as the count of IN shadow models then reveals membership
+    to attacks that use it.
 
     Args:
       attack: such as `lira.online`; sees the target's scores, the shadows' and their members.
@@ -77,27 +78,27 @@ def attack_each_model(
       ValueError: for shapes that do not fit, membership other than 0 and 1, a model that is left
         without shadows, or an attack that returns another shape.
     """
-    values, inside = np.asarray(scores), _shadows.as_bool(is_member)
-    _check_shapes(values, inside)
-    partners = _partners(inside)
-    _warn_if_counts_leak(inside, partners)
+    values, is_member = np.asarray(scores), _shadows.as_bool(is_member)
+    _check_shapes(values, is_member)
+    partners = _partners(is_member)
+    _warn_if_counts_leak(is_member, partners)
     results = []
     for target, partner in enumerate(partners):
-        others = [i for i in range(len(values)) if i not in (target, partner)]
-        if not others:
+        shadows = [i for i in range(len(values)) if i not in (target, partner)]
+        if not shadows:
             raise ValueError(f"Expected models beside target and complement, got {len(values)}.")
-        found = np.asarray(attack(values[target], values[others], inside[others]))
-        if found.shape != inside[target].shape:
+        result = np.asarray(attack(values[target], values[shadows], is_member[shadows]))
+        if result.shape != is_member[target].shape:
             raise ValueError(
-                f"Expected attack scores of shape {list(inside[target].shape)}, "
-                f"got {list(found.shape)}."
+                f"Expected attack scores of shape {list(is_member[target].shape)}, "
+                f"got {list(result.shape)}."
             )
-        results.append(found.astype(np.float64))
+        results.append(result.astype(np.float64))
     return np.stack(results)
 
 
 def shadows_of(is_member: IsMember, target: int) -> Int[np.ndarray, " k"]:
-    """Names the models that may serve as shadows of one: all but itself and its complement.
+    """Lists the models that may serve as shadows of one: all but itself and its complement.
 
     Args:
       is_member: which records each model was trained on.
@@ -109,11 +110,11 @@ def shadows_of(is_member: IsMember, target: int) -> Int[np.ndarray, " k"]:
     Raises:
       ValueError: for membership other than 0 and 1, or a target that is not there.
     """
-    inside = _shadows.as_bool(is_member)
-    if target not in range(len(inside)):
-        raise ValueError(f"Expected a target in 0..{len(inside) - 1}, got {target}.")
-    left_out = (target, _partners(inside)[target])
-    return np.array([i for i in range(len(inside)) if i not in left_out], np.int64)
+    is_member = _shadows.as_bool(is_member)
+    if target not in range(len(is_member)):
+        raise ValueError(f"Expected a target in 0..{len(is_member) - 1}, got {target}.")
+    left_out = (target, _partners(is_member)[target])
+    return np.array([i for i in range(len(is_member)) if i not in left_out], np.int64)
 
 
 def summarise(
@@ -139,11 +140,11 @@ def summarise(
         fit, or what `metrics.membership` refuses.
     """
     _check.open_unit(confidence=confidence)
-    inside = _shadows.as_bool(is_member)
-    _check_shapes(results, inside)
+    is_member = _shadows.as_bool(is_member)
+    _check_shapes(results, is_member)
     if len(results) < 2:
         raise ValueError(f"Expected at least two targets, got {len(results)}.")
-    partners = _partners(inside)
+    partners = _partners(is_member)
     first = [i for i, partner in enumerate(partners) if partner is None or i < partner]
     units = [[i] if partners[i] is None else [i, partners[i]] for i in first]
 
@@ -152,13 +153,15 @@ def summarise(
         return _summary(np.array(values), means, confidence)
 
     measured = [
-        roc.membership(found, own, confidence=confidence)
-        for found, own in zip(results, inside, strict=True)
+        roc.membership(scores, members, confidence=confidence)
+        for scores, members in zip(results, is_member, strict=True)
     ]
     rates = {key: [each.tpr_at_fpr[key] for each in measured] for key in roc.LOW_FPRS}
     return TargetSummary(
         auc=summary([each.auc for each in measured]),
-        tpr_at_fpr={key: None if None in found else summary(found) for key, found in rates.items()},
+        tpr_at_fpr={
+            key: None if None in result else summary(result) for key, result in rates.items()
+        },
         num_targets=len(results),
         num_units=len(units),
         confidence=confidence,
@@ -184,10 +187,10 @@ def _summary(
     )
 
 
-def _partners(inside: Bool[np.ndarray, "m n"]) -> list[int | None]:
+def _partners(is_member: Bool[np.ndarray, "m n"]) -> list[int | None]:
     """Pairs each model with one complement, so that copies of a half lose one partner each."""
-    drawn = inside[:, inside.any(axis=0) & ~inside.all(axis=0)]
-    partners: list[int | None] = [None] * len(inside)
+    drawn = is_member[:, is_member.any(axis=0) & ~is_member.all(axis=0)]
+    partners: list[int | None] = [None] * len(is_member)
     if not drawn.size:
         return partners
     waiting: dict[bytes, list[int]] = {}
@@ -201,20 +204,20 @@ def _partners(inside: Bool[np.ndarray, "m n"]) -> list[int | None]:
     return partners
 
 
-def _warn_if_counts_leak(inside: Bool[np.ndarray, "m n"], partners: list[int | None]) -> None:
-    held = inside.sum(axis=0)
-    drawn = held[(held > 0) & (held < len(inside))]
+def _warn_if_counts_leak(is_member: Bool[np.ndarray, "m n"], partners: list[int | None]) -> None:
+    num_in = is_member.sum(axis=0)
+    drawn = num_in[(num_in > 0) & (num_in < len(is_member))]
     if None in partners and drawn.size > 1 and (drawn == drawn[0]).all():
         warnings.warn(
-            f"Every record is in {drawn[0]} of {len(inside)} models, and some models have no "
-            "complement to leave out: the number of IN shadows tells who is a member.",
+            f"Every record is in {drawn[0]} of {len(is_member)} models, and some models have no "
+            "complement to leave out: the number of IN shadow models reveals membership.",
             stacklevel=3,
         )
 
 
-def _check_shapes(scores: np.ndarray, inside: np.ndarray) -> None:
-    if not (inside.ndim == 2 and scores.shape[:2] == inside.shape):
+def _check_shapes(scores: np.ndarray, is_member: np.ndarray) -> None:
+    if not (is_member.ndim == 2 and scores.shape[:2] == is_member.shape):
         raise ValueError(
             f"Expected scores and membership of shape [m, n], got {list(scores.shape)} "
-            f"and {list(inside.shape)}."
+            f"and {list(is_member.shape)}."
         )

@@ -303,13 +303,10 @@ def _label_only(key: PRNGKeyArray, evidence: Evidence, *, copies: int) -> Float[
         call_key = jax.random.fold_in(predict_key, next(calls))
         return np.asarray(query(call_key, x)).argmax(axis=-1)
 
-    if ((inputs == 0) | (inputs == 1)).all():
-        return label_only.flip_robustness(
-            rng, predict, inputs, labels, flip_prob=_FLIP_PROB, copies=copies
-        )
-    return label_only.noise_robustness(
-        rng, predict, inputs, labels, scale=_NOISE_STD, copies=copies
-    )
+    is_binary = ((inputs == 0) | (inputs == 1)).all()
+    flips, noise = label_only.bit_flips(prob=_FLIP_PROB), label_only.gaussian_noise(std=_NOISE_STD)
+    perturb = flips if is_binary else noise
+    return label_only.robustness(rng, predict, inputs, labels, perturb=perturb, copies=copies)
 
 
 def _networks_of(training: Training, fprs: tuple[float, ...]) -> tuple[Attack, ...]:

@@ -50,7 +50,8 @@ def fit(shadow_signals: Shaped[Array | np.ndarray, "m n"], shadow_is_member: IsM
       Yeom et al., Privacy Risk in Machine Learning: Analyzing the Connection to Overfitting,
       2018, Adversary 2, with the threshold learned on shadow models.
     """
-    signals, is_member = np.asarray(shadow_signals), np.asarray(shadow_is_member)
+    signals = _check.real_array("shadow_signals", shadow_signals)
+    is_member = np.asarray(shadow_is_member)
     if signals.shape != is_member.shape:
         raise ValueError(
             f"Expected shadow signals and membership of one shape, "

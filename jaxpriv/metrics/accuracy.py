@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Array, Shaped
 
-from jaxpriv.metrics import intervals
+from jaxpriv import _check
 
 
 class Accuracy(NamedTuple):
@@ -45,17 +45,18 @@ def attack_accuracy(
       Nasr, Shokri and Houmansadr, Machine Learning with Membership Privacy using Adversarial
       Regularization, 2018, section 5.4.
     """
-    members, others = intervals.members_and_others(member_prob, is_member)
-    outside = [h for h in (*members[[0, -1]], *others[[0, -1]]) if not 0 <= h <= 1]
+    members, nonmembers = _check.split_by_membership(member_prob, is_member)
+    outside = [h for h in (*members[[0, -1]], *nonmembers[[0, -1]]) if not 0 <= h <= 1]
     if outside:
         raise ValueError(f"Expected every member_prob in [0, 1], got {outside[0]:g}.")
-    if members.size != others.size:
+    if members.size != nonmembers.size:
         raise ValueError(
-            f"Expected equally many members and non-members, got {members.size} and {others.size}."
+            "Expected equally many members and non-members, "
+            f"got {members.size} and {nonmembers.size}."
         )
     return Accuracy(
-        expected=float((members.mean() + (1 - others).mean()) / 2),
-        at_half=float(((members > 0.5).mean() + (others <= 0.5).mean()) / 2),
+        expected=float((members.mean() + (1 - nonmembers).mean()) / 2),
+        at_half=float(((members > 0.5).mean() + (nonmembers <= 0.5).mean()) / 2),
     )
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jaxpriv import metrics, training
-from jaxpriv.attacks import lira, rmia, runner, threshold
+from jaxpriv import metrics, units
+from jaxpriv.attacks import cross_target, lira, rmia, threshold
 from tests import oracles
 
 
@@ -19,7 +19,7 @@ def count_of_in_shadows(scores, shadow_scores, shadow_is_member):
 
 def pool(keys, *, models=8, records=300, gap=0.0, seed=0):
     rng = np.random.default_rng(seed)
-    inside = training.shadows.halves(keys(1)[0], records, num_models=models)
+    inside = units.halves(keys(1)[0], units.records(records), num_models=models)
     return rng.normal(size=inside.shape) + gap * inside, inside
 
 
@@ -29,7 +29,7 @@ def aucs(results, inside):
 
 def test_without_the_complement_counts_reveal_nothing_and_with_it_everything(keys):
     scores, inside = pool(keys)
-    results = runner.each_as_target(count_of_in_shadows, scores, inside)
+    results = cross_target.attack_each_model(count_of_in_shadows, scores, inside)
     assert (results == -(8 / 2 - 1)).all()
     for target in range(8):
         others = np.arange(8) != target
@@ -44,20 +44,20 @@ def test_leaving_out_the_target_alone_biases_even_lira(keys):
     ]
     error = np.sqrt(1 / 12 * (2 / 2000))
     assert all(abs(auc - 0.5) > 4 * error for auc in aucs(naive, inside))
-    fair = runner.each_as_target(lira.online, scores, inside)
+    fair = cross_target.attack_each_model(lira.online, scores, inside)
     assert all(abs(auc - 0.5) < 4 * error for auc in aucs(fair, inside))
 
 
 def test_it_is_the_loop_over_targets_in_any_order_of_models(keys):
     scores, inside = pool(keys, gap=1.0)
-    results = runner.each_as_target(lira.online, scores, inside)
+    results = cross_target.attack_each_model(lira.online, scores, inside)
     assert results.shape == (8, 300)
     for target in range(8):
         others = [i for i in range(8) if i % 4 != target % 4]
         alone = lira.online(scores[target], scores[others], inside[others])
         np.testing.assert_allclose(results[target], alone, rtol=1e-9)
     order = np.random.default_rng(1).permutation(8)
-    shuffled = runner.each_as_target(lira.online, scores[order], inside[order])
+    shuffled = cross_target.attack_each_model(lira.online, scores[order], inside[order])
     np.testing.assert_allclose(shuffled, results[order], rtol=1e-9)
 
 
@@ -68,11 +68,11 @@ def test_every_kind_of_attack_runs(keys):
         return threshold.apply(threshold.fit(shadows, shadow_inside), target)
 
     for attack in (lira.online, lira.offline, by_threshold):
-        assert min(aucs(runner.each_as_target(attack, scores, inside), inside)) > 0.8
+        assert min(aucs(cross_target.attack_each_model(attack, scores, inside), inside)) > 0.8
     queries = np.stack([scores, scores], axis=-1)
-    twice = runner.each_as_target(lira.online, jnp.asarray(queries, jnp.float32), inside)
+    twice = cross_target.attack_each_model(lira.online, jnp.asarray(queries, jnp.float32), inside)
     np.testing.assert_allclose(
-        twice, 2 * runner.each_as_target(lira.online, scores, inside), rtol=1e-3, atol=1e-4
+        twice, 2 * cross_target.attack_each_model(lira.online, scores, inside), rtol=1e-3, atol=1e-4
     )
 
 
@@ -92,16 +92,16 @@ def test_a_population_that_no_model_holds_travels_as_further_records(keys):
         )
         return np.append(found, np.zeros(50))
 
-    results = runner.each_as_target(attack, log_probs, wide)[:, :300]
+    results = cross_target.attack_each_model(attack, log_probs, wide)[:, :300]
     assert min(aucs(results, inside)) > 0.8
-    counted = runner.each_as_target(count_of_in_shadows, log_probs, wide)
+    counted = cross_target.attack_each_model(count_of_in_shadows, log_probs, wide)
     assert (counted[:, :300] == -3).all()
 
 
 def test_copies_of_a_half_lose_one_partner_each(keys):
     scores, inside = pool(keys, models=4)
     scores, inside = np.tile(scores, (2, 1)), np.tile(inside, (2, 1))
-    assert (runner.each_as_target(count_of_in_shadows, scores, inside) == -3).all()
+    assert (cross_target.attack_each_model(count_of_in_shadows, scores, inside) == -3).all()
 
 
 def test_independent_halves_lose_the_target_only():
@@ -113,7 +113,7 @@ def test_independent_halves_lose_the_target_only():
         seen.append(shadow_inside)
         return count_of_in_shadows(target, shadows, shadow_inside)
 
-    results = runner.each_as_target(attack, rng.normal(size=inside.shape), inside)
+    results = cross_target.attack_each_model(attack, rng.normal(size=inside.shape), inside)
     for target in range(5):
         assert (seen[target] == np.delete(inside, target, 0)).all()
     error = np.sqrt(1 / 12 * (1 / 200 + 1 / 200))
@@ -125,10 +125,10 @@ def test_balanced_designs_without_complements_are_told():
     inside = rng.permuted(np.arange(6)[:, None] + np.zeros((6, 200)), axis=0) < 3
     scores = rng.normal(size=inside.shape)
     with pytest.warns(UserWarning, match="Every record is in 3 of 6 models"):
-        runner.each_as_target(count_of_in_shadows, scores, inside)
+        cross_target.attack_each_model(count_of_in_shadows, scores, inside)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        runner.each_as_target(count_of_in_shadows, scores, rng.random((6, 200)) < 0.5)
+        cross_target.attack_each_model(count_of_in_shadows, scores, rng.random((6, 200)) < 0.5)
 
 
 def slow_spread(values, pairs, confidence):
@@ -142,8 +142,8 @@ def slow_spread(values, pairs, confidence):
 
 def test_spread_is_scipys_over_pair_means(keys):
     scores, inside = pool(keys, models=8, gap=1.0)
-    results = runner.each_as_target(lira.online, scores, inside)
-    told = runner.spread(results, inside, confidence=0.9)
+    results = cross_target.attack_each_model(lira.online, scores, inside)
+    told = cross_target.summarise(results, inside, confidence=0.9)
     assert (told.num_targets, told.num_units, told.confidence) == (8, 4, 0.9)
     expected = slow_spread(aucs(results, inside), [(i, i + 4) for i in range(4)], 0.9)
     for ours, theirs in zip(told.auc, expected, strict=True):
@@ -159,7 +159,7 @@ def test_models_without_complement_are_units_of_their_own():
     rng = np.random.default_rng(0)
     inside = rng.random((5, 400)) < 0.5
     results = rng.normal(size=inside.shape) + inside
-    told = runner.spread(results, inside, confidence=0.95)
+    told = cross_target.summarise(results, inside, confidence=0.95)
     assert told.num_units == told.num_targets == 5
     expected = slow_spread(aucs(results, inside), [(i,) for i in range(5)], 0.95)
     assert told.auc.interval == pytest.approx(expected[-1])
@@ -167,7 +167,7 @@ def test_models_without_complement_are_units_of_their_own():
 
 def test_one_pair_has_no_interval(keys):
     scores, inside = pool(keys, models=2, gap=1.0)
-    told = runner.spread(scores, inside, confidence=0.95)
+    told = cross_target.summarise(scores, inside, confidence=0.95)
     assert told.auc.interval is None
     assert told.auc.lowest <= told.auc.mean <= told.auc.highest
 
@@ -182,7 +182,7 @@ def test_the_interval_covers_the_mean_at_its_confidence():
     for _ in range(150):
         noise = rng.normal(size=(4, 40))
         results = np.concatenate([noise + half, np.roll(noise + half, 20, axis=1)])
-        lower, upper = runner.spread(results, inside, confidence=0.9).auc.interval
+        lower, upper = cross_target.summarise(results, inside, confidence=0.9).auc.interval
         hits += lower <= stats.norm.cdf(1 / np.sqrt(2)) <= upper
     # Eight units in place of four would cover 70 %.
     assert abs(hits / 150 - 0.9) < 3 * np.sqrt(0.9 * 0.1 / 150)
@@ -193,24 +193,24 @@ def test_refuses_in_one_line(keys):
     with pytest.raises(
         ValueError, match=r"^Expected models beside target and complement, got 2\.$"
     ):
-        runner.each_as_target(lira.online, scores[[0, 2]], inside[[0, 2]])
-    each = oracles.unhooked(runner.each_as_target)
+        cross_target.attack_each_model(lira.online, scores[[0, 2]], inside[[0, 2]])
+    each = oracles.unhooked(cross_target.attack_each_model)
     with pytest.raises(ValueError, match=r"^Expected attack scores of shape \[10\], got \[\]\.$"):
         each(lambda *arrays: np.float64(0.0), scores, inside)
     with pytest.raises(ValueError, match=r"^Expected scores and membership of shape \[m, n\], got"):
         each(lira.online, scores[:, :9], inside)
-    with pytest.raises(ValueError, match="Expected shadow_is_member to hold only 0 and 1"):
+    with pytest.raises(ValueError, match="Expected only 0 and 1 in shadow_is_member"):
         each(lira.online, scores, inside + 1)
     with pytest.raises(ValueError, match="Expected at least two targets, got 1"):
-        runner.spread(scores[:1], inside[:1], confidence=0.95)
+        cross_target.summarise(scores[:1], inside[:1], confidence=0.95)
     with pytest.raises(ValueError, match="Expected 0 < confidence < 1"):
-        runner.spread(scores, inside, confidence=1.0)
+        cross_target.summarise(scores, inside, confidence=1.0)
 
 
 def test_shadows_are_all_but_the_target_and_its_complement():
     half = np.random.default_rng(0).random((3, 20)) < 0.5
     is_member = np.concatenate([half, ~half])
-    assert runner.shadows_of(is_member, 1).tolist() == [0, 2, 3, 5]
-    assert runner.shadows_of(half, 1).tolist() == [0, 2]
+    assert cross_target.shadows_of(is_member, 1).tolist() == [0, 2, 3, 5]
+    assert cross_target.shadows_of(half, 1).tolist() == [0, 2]
     with pytest.raises(ValueError, match=r"Expected a target in 0\.\.5, got 6"):
-        runner.shadows_of(is_member, 6)
+        cross_target.shadows_of(is_member, 6)
