@@ -184,7 +184,9 @@ def halves(key: PRNGKeyArray, units: Units, *, num_models: int) -> Bool[np.ndarr
     if num_models % 2:
         raise ValueError(f"Expected an even num_models, got {num_models}.")
     if units.num_units < 2:
-        raise ValueError(f"Expected at least two units, got {units.count(units.num_units)}.")
+        raise ValueError(
+            f"Expected at least two {_PLURALS[units.kind]}, got {units.count(units.num_units)}."
+        )
     size = (units.num_records + 1) // 2
     keys = jax.random.split(key, num_models // 2)
     orders = np.asarray(jax.vmap(lambda k: jax.random.permutation(k, units.num_units))(keys))

@@ -92,7 +92,7 @@ class Evidence:
     @property
     def shadows_vary(self) -> bool:
         """Whether some shadow models were trained on some records, and some were not."""
-        return self.shadow_is_member is not None and 0 < self.shadow_is_member.mean() < 1
+        return self.shadow_is_member is not None and bool(0 < self.shadow_is_member.mean() < 1)
 
     @property
     def has_shadow_signals(self) -> bool:

@@ -28,6 +28,7 @@ from jaxpriv.attacks._networks import Training
 from jaxpriv.attacks.evidence import Evidence
 
 Need = Literal[
+    "signals",
     "logits",
     "labels",
     "inputs",
@@ -43,7 +44,7 @@ Need = Literal[
 ]
 """A part of the evidence; `missing` describes each."""
 
-Run = Callable[[PRNGKeyArray, Evidence], Float[np.ndarray, " n"]]
+Run = Callable[[PRNGKeyArray, Evidence], Shaped[np.ndarray, " n"]]
 
 FPRS = (0.5, 0.1, 0.01, 0.001)
 """False positive rates at which quantile regression estimates its quantiles."""
@@ -157,16 +158,19 @@ def _population_has(*names: str) -> Callable[[Evidence], bool]:
 def _some_revealed(evidence: Evidence) -> bool:
     if evidence.revealed is None or evidence.revealed_is_member is None:
         return False
-    return 0 < evidence.revealed_is_member.sum() < evidence.revealed.sum()
+    return bool(0 < evidence.revealed_is_member.sum() < evidence.revealed.sum())
 
 
 _PARTS: dict[Need, _Part] = {
+    "signals": _Part("scores", lambda e: e.signals is not None),
     "logits": _Part("logits", lambda e: e.logits is not None),
     "labels": _Part("labels", lambda e: e.labels is not None),
     "inputs": _Part("inputs", lambda e: e.inputs is not None),
     "predict": _Part("queries of the target", lambda e: e.predict is not None),
     "revealed": _Part("members and non-members that the attacker knows", _some_revealed),
-    "shadow_signals": _Part("shadow models", lambda e: e.shadows_vary and e.has_shadow_signals),
+    "shadow_signals": _Part(
+        "IN and OUT shadow models", lambda e: e.shadows_vary and e.has_shadow_signals
+    ),
     "out_shadow_signals": _Part(
         "shadow models that were not trained on the records",
         lambda e: (
@@ -217,7 +221,20 @@ def _entropy(key: PRNGKeyArray, evidence: Evidence) -> Float[np.ndarray, " n"]:
 
 _TARGET: tuple[Need, ...] = ("logits", "labels")
 
+
+def _given(key: PRNGKeyArray, evidence: Evidence) -> Shaped[np.ndarray, " n"]:
+    del key
+    return evidence.require("signals")[0]
+
+
 _SIGNALS = (
+    Attack(
+        name="signals",
+        title="scores as given",
+        needs=("signals",),
+        run=_given,
+        reference="the file of scores",
+    ),
     Attack(
         name="correctness",
         title="gap (correctness)",

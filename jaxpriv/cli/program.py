@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 import tyro
 
-from jaxpriv.cli import common, data, privacy, report, scores
+from jaxpriv.cli import attack, audit, common, data, privacy, report
 from jaxpriv.reports.settings import read_toml
 
 _RUN = {
     report.Report: report.run_report,
-    scores.Attack: scores.run_attack,
-    scores.Audit: scores.run_audit,
+    attack.Attack: attack.run_attack,
+    audit.Audit: audit.run_audit,
     privacy.Epsilon: privacy.run_epsilon,
     privacy.Calibrate: privacy.run_calibrate,
     privacy.Identify: privacy.run_identify,
@@ -58,8 +58,8 @@ def _parse(argv: list[str]) -> Any:
         default = report.Report(settings=read_toml(config))
     command_type = (
         Annotated[report.Report, tyro.conf.subcommand("report", default=default)]
-        | Annotated[scores.Attack, tyro.conf.subcommand("attack")]
-        | Annotated[scores.Audit, tyro.conf.subcommand("audit")]
+        | Annotated[attack.Attack, tyro.conf.subcommand("attack")]
+        | Annotated[audit.Audit, tyro.conf.subcommand("audit")]
         | Annotated[privacy.Epsilon, tyro.conf.subcommand("epsilon")]
         | Annotated[privacy.Calibrate, tyro.conf.subcommand("calibrate")]
         | Annotated[privacy.Identify, tyro.conf.subcommand("identify")]
@@ -101,12 +101,13 @@ def _config(argv: list[str]) -> str | None:
 def _one_line(box: str) -> str:
     """Joins the parser's framed message to a line, without the help texts of the arguments.
 
-    The box has sections between rules; options are indented by 4 and their help texts by 8.
+    The box, of ASCII characters where the output is no terminal, has sections between rules;
+    options are indented by 4 and their help texts by 8.
     """
     sections: list[str] = [""]
     for line in box.splitlines()[1:]:
-        text = line.strip("╭╮╰╯│").removeprefix(" ").rstrip()
-        if not text.strip("─ "):
+        text = line.strip("╭╮╰╯│+|").removeprefix(" ").rstrip()
+        if not text.strip("─- "):
             sections.append("")
         elif text.startswith(" " * 4) and not text.startswith(" " * 8):
             joint = " " if sections[-1].endswith(":") else ", "

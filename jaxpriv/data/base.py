@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from jaxpriv import _check
+from jaxpriv import _check, units
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,10 +149,9 @@ class Dataset:
             raise ValueError(
                 f"Expected sizes of at most {len(self)} together, got {sum(counts.values())}."
             )
-        units = np.arange(len(self)) if by == "row" or self.group is None else self.group
-        drawn = _draw(rng, units, list(counts.values()))
+        unit = units.of_records(len(self), group=None if by == "row" else self.group)
         parts = {}
-        for name, indices in zip(counts, drawn, strict=True):
+        for name, indices in units.draw(rng, unit, sizes=counts).items():
             if len(indices) == 0:
                 raise ValueError(f"Expected a whole {by} in {name}, got size {sizes[name]}.")
             parts[name] = self.subset(indices)
@@ -167,18 +166,6 @@ def _count(name: str, size: int | float, n: int) -> int:
         return size
     _check.open_unit(**{name: size})
     return int(size * n)
-
-
-def _draw(rng: np.random.Generator, units: np.ndarray, counts: list[int]) -> list[np.ndarray]:
-    """Disjoint sorted indices of whole units, at most `counts` each."""
-    _, unit, weight = np.unique(units, return_inverse=True, return_counts=True)
-    order = rng.permutation(len(weight))
-    part, start = np.full(len(weight), -1), 0
-    for i, count in enumerate(counts):
-        taken = np.searchsorted(np.cumsum(weight[order[start:]]), count, side="right")
-        part[order[start : start + taken]] = i
-        start += taken
-    return [np.flatnonzero(part[unit] == i) for i in range(len(counts))]
 
 
 def _warn_of_shared(parts: Mapping[str, Dataset]) -> None:
