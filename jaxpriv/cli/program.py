@@ -99,22 +99,23 @@ def _config(argv: list[str]) -> str | None:
 
 
 def _one_line(box: str) -> str:
-    """Joins the parser's framed message to a line, without the help texts of the arguments.
+    """Joins the parser's message to a line, without the help texts of the arguments.
 
-    The box, of ASCII characters where the output is no terminal, has sections between rules;
-    options are indented by 4 and their help texts by 8.
+    The message has sections between rules; options are indented by 4 and their help texts by 8.
+    It is framed where the output is a terminal, and indented by 2 where it is not.
     """
+    margin = 1 if "│" in box else 2
     sections: list[str] = [""]
     for line in box.splitlines()[1:]:
-        text = line.strip("╭╮╰╯│+|").removeprefix(" ").rstrip()
-        if not text.strip("─- "):
+        text = line.strip("╭╮╰╯│")[margin:].rstrip()
+        if not text.strip("─-"):
             sections.append("")
         elif text.startswith(" " * 4) and not text.startswith(" " * 8):
             joint = " " if sections[-1].endswith(":") else ", "
             sections[-1] += f"{joint}{text.strip()}"
         elif not text.startswith(" "):
             sections[-1] += f" {text}"
+    message, *others = [text.strip().rstrip(".") for text in sections if text]
     hints = ("Perhaps you meant", "Available subcommands")
-    chosen = [sections[0], *(text for text in sections[1:] if text.strip().startswith(hints))]
-    message = ". ".join(text.strip().rstrip(".") for text in chosen)
-    return f"{message[:1].upper()}{message[1:]}. See jaxpriv --help."
+    parts = [message, *(text for text in others if text.startswith(hints))]
+    return f"{message[:1].upper()}{'. '.join(parts)[1:]}. See jaxpriv --help."

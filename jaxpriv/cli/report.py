@@ -51,17 +51,21 @@ def run_report(command: Report, argv: list[str]) -> common.Answer:
         name = settings.data or "digits"
         settings = dataclasses.replace(settings, data=name)
         dataset = data.load(name, label=settings.label, log=common.log)
-    folder = out / CHECKPOINTS
+    folder, is_new = out / CHECKPOINTS, not out.exists()
     if not command.resume:
         shutil.rmtree(folder, ignore_errors=True)
     elif not folder.exists():
         common.log(f"no interrupted report in {out}: starting from the beginning")
     key = _secret_key(folder) if command.seed is None else jax.random.key(command.seed)
     folders = reports.Folders(checkpoints=folder, evidence=folder / EVIDENCE)
-    if dataset is None:
-        report = reports.assemble_scores(key, settings, folders=folders, log=common.log)
-    else:
-        report = reports.assemble(key, dataset, settings, folders=folders, log=common.log)
+    try:
+        if dataset is None:
+            report = reports.assemble_scores(key, settings, folders=folders, log=common.log)
+        else:
+            report = reports.assemble(key, dataset, settings, folders=folders, log=common.log)
+    except ValueError:
+        _discard_unused(folder, out if is_new else None)
+        raise
     command_line = shlex.join(["jaxpriv", *argv])
     run = dataclasses.replace(report.run, command=command_line, seed=command.seed)
     report = dataclasses.replace(report, run=run)
@@ -95,6 +99,15 @@ def _check_out(out: Path, *, resume: bool, overwrite: bool) -> None:
             f"Expected an empty folder for --out, got the interrupted report in {out}; "
             "add --resume to continue it, or --overwrite to start again."
         )
+
+
+def _discard_unused(folder: Path, out: Path | None) -> None:
+    """Removes the folders of a report that was refused before anything was computed."""
+    if any(path.name != "key" for path in folder.glob("*")):
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    if out is not None and out.exists():
+        out.rmdir()
 
 
 def _secret_key(folder: Path) -> Any:

@@ -30,14 +30,6 @@ from jaxpriv.reports.subjects import Log, Subject
 AUDIT_DELTA = 1e-5
 """Delta at which epsilon is bounded from below where no delta is stated."""
 
-_GIVEN_SCORES = suite.Attack(
-    name="scores",
-    title="scores of the file",
-    needs=(),
-    run=lambda key, evidence: np.asarray(evidence.signals),
-    reference="as given",
-)
-
 
 class Folders(NamedTuple):
     """Where a report saves what it needs; None saves nothing.
@@ -84,6 +76,7 @@ def assemble(
     split_key, shadow_key, blind_key, *model_keys = jax.random.split(key, 4 + len(settings.epsilon))
     records = partition.partition_records(split_key, dataset, unit=settings.unit)
     shadow_is_member = units.halves(shadow_key, records.units, num_models=settings.shadows)
+    recipes = subjects.recipes(records, settings, log=log)
     log("attacking the inputs alone")
     blind = assessment.blind_metrics(
         blind_key,
@@ -93,7 +86,6 @@ def assemble(
         store=Store(_below(folders.checkpoints, "attacks")),
     )
     entries: list[Entry] = []
-    recipes = subjects.recipes(records, settings, log=log)
     for i, (model_key, recipe) in enumerate(zip(model_keys, recipes, strict=True)):
         log(f"{recipe.name}: training the target and {settings.shadows} shadow models")
         train_key, attack_key = jax.random.split(model_key)
@@ -210,21 +202,19 @@ def examine(
     """
     entries = []
     for defence in (None, *defences):
-        evidence, table = subject.evidence, tuple(attacks)
+        evidence = subject.evidence
         name = subject.name if defence is None else f"{subject.name}, {defence.title}"
         attack_key = key
         if defence is not None:
             assert defence.respond is not None
             attack_key, respond_key = jax.random.split(assessment.named_key(key, name))
             evidence = evidence_lib.defended(respond_key, evidence, defence.respond)
-        elif evidence.signals is not None:
-            table = (_GIVEN_SCORES, *table)
         log(f"{name}: attacking")
         result = assessment.assess(
             attack_key,
             evidence,
             subject.is_member,
-            attacks=table,
+            attacks=attacks,
             unit=unit,
             delta=delta,
             no_audit=no_audit,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import pydantic
 
 from jaxpriv import _files, _rounding, identifiability
 from jaxpriv.reports import plots, wording
@@ -96,6 +97,10 @@ def read(path: str | os.PathLike[str]) -> Report:
         return REPORT.validate_json(Path(path).read_bytes())
     except OSError as e:
         raise ValueError(f"Expected a report at {path}: {e.strerror}.") from None
+    except pydantic.ValidationError as e:
+        first = e.errors(include_url=False)[0]
+        place = ".".join(str(step) for step in first["loc"])
+        raise ValueError(f"Expected a report at {path}: {place} {first['msg']}.") from None
 
 
 def schema() -> str:

@@ -159,6 +159,8 @@ def _converted(key: str, value: object, kind: Any) -> object:
         return tuple(_converted(key, entry, options[0]) for entry in entries)
     if typing.get_origin(kind) is typing.Literal:
         kind = str
+        if isinstance(value, str):
+            _check_one_of(key, value, options)
     elif options:
         kind = next(option for option in options if option is not type(None))
         return _converted(key, value, kind)
@@ -173,7 +175,7 @@ def _default(name: str) -> object:
     return Settings.__dataclass_fields__[name].default
 
 
-def _check_positive(name: str, value: float) -> None:
+def _check_positive(name: str, value: int | float) -> None:
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"Expected {name} > 0, got {name}={value}.")
 

@@ -170,8 +170,8 @@ def recommendation(entry: Entry, *, seed: int | None) -> str:
         bound = _rounding.down(findings.audit.one_run, decimals=3)
         return (
             f"Do not publish: the audit proves epsilon of at least {bound}, above the guarantee. "
-            f"Chance does this in at most {percent(1 - findings.audit.confidence, 2)} of runs; look "
-            "for an error in the training or in its accounting."
+            f"Chance does this in at most {percent(1 - findings.audit.confidence, 2)} of runs. "
+            "Look for an error in the training or in its accounting."
         )
     lacking = "there is no guarantee"
     if promise is not None:
