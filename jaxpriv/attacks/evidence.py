@@ -16,9 +16,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
 
 from jaxpriv import _check, _files, signals
+
+AnyArray = Shaped[np.ndarray, "..."]
+"""An array whose shape and type are checked at run time, with one line for what does not fit."""
 
 Predict = Callable[[PRNGKeyArray, np.ndarray], Float[Array | np.ndarray, "b c"]]
 """`predict(key, inputs [b, ...]) -> logits [b, c]`."""
@@ -33,16 +36,16 @@ class Evidence:
 
     The truth, which records are members of the target, is not part of it.
 
-    inputs: of the records, as the model takes them.
-    labels: true classes; [n], [n, 1] or one-hot when given, [n] when read.
-    logits: outputs of the target before the softmax.
-    signals: one number a record from the target; higher = more likely a member.
-    shadow_logits, shadow_signals: the same under each shadow model.
-    shadow_is_member: which records each shadow model was trained on.
-    unit_id: the group (person, household) of each record.
+    inputs [n, ...]: of the records, as the model takes them.
+    labels [n]: true classes; may be given as [n, 1] or one-hot.
+    logits [n, c]: outputs of the target before the softmax.
+    signals [n]: one number a record from the target; higher = more likely a member.
+    shadow_logits [m, n, c], shadow_signals [m, n]: the same under each shadow model.
+    shadow_is_member [m, n]: which records each shadow model was trained on.
+    unit_id [n]: the group (person, household) of each record.
     population: evidence on records that no model was trained on, with the same shadow models.
-    revealed: records whose membership the attacker knows; no attack is judged on them.
-    revealed_is_member: their membership; False elsewhere.
+    revealed [n]: records whose membership the attacker knows; no attack is judged on them.
+    revealed_is_member [n]: their membership; False elsewhere.
     predict: queries the target.
 
     Raises:
@@ -50,17 +53,17 @@ class Evidence:
         that do not index the logits, or membership other than 0 and 1.
     """
 
-    inputs: Shaped[np.ndarray, "n ..."] | None = None
-    labels: Int[np.ndarray, " n"] | None = None
-    logits: Shaped[np.ndarray, "n c"] | None = None
-    signals: Shaped[np.ndarray, " n"] | None = None
-    shadow_logits: Shaped[np.ndarray, "m n c"] | None = None
-    shadow_signals: Shaped[np.ndarray, "m n"] | None = None
-    shadow_is_member: Bool[np.ndarray, "m n"] | None = None
-    unit_id: Shaped[np.ndarray, " n"] | None = None
+    inputs: AnyArray | None = None
+    labels: AnyArray | None = None
+    logits: AnyArray | None = None
+    signals: AnyArray | None = None
+    shadow_logits: AnyArray | None = None
+    shadow_signals: AnyArray | None = None
+    shadow_is_member: AnyArray | None = None
+    unit_id: AnyArray | None = None
     population: "Evidence | None" = None
-    revealed: Bool[np.ndarray, " n"] | None = None
-    revealed_is_member: Bool[np.ndarray, " n"] | None = None
+    revealed: AnyArray | None = None
+    revealed_is_member: AnyArray | None = None
     predict: Predict | None = None
 
     def __post_init__(self) -> None:

@@ -45,15 +45,13 @@ def from_text(text: str) -> Defence:
     if sorted(argument for argument, _ in pairs) != sorted(wanted):
         arguments = ",".join(f"{argument}=NUMBER" for argument in wanted)
         raise ValueError(f"Expected {name}{':' if wanted else ''}{arguments}, got {text!r}.")
-    return DEFENCES[name](**{argument: _number(argument, value) for argument, value in pairs})
+    kinds = {argument: parameter.annotation for argument, parameter in wanted.items()}
+    return DEFENCES[name](**{key: _number(key, number, kinds[key]) for key, number in pairs})
 
 
-def _number(argument: str, text: str) -> int | float:
+def _number(argument: str, text: str, kind: type) -> int | float:
     try:
-        return int(text)
+        return kind(text)
     except ValueError:
-        pass
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"Expected a number for {argument}, got {text!r}.") from None
+        number = "a whole number" if kind is int else "a number"
+        raise ValueError(f"Expected {number} for {argument}, got {text!r}.") from None
