@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxpriv import units
+from jaxpriv import training, units
 from tests import oracles
 
 GROUPS = np.repeat(np.array(list("dbaec")), [5, 1, 3, 2, 4])
@@ -139,3 +139,10 @@ def test_a_subset_is_numbered_anew():
 def test_refuses_in_one_line(call, message, keys):
     with pytest.raises(ValueError, match=rf"^Expected {message}"):
         call(keys(1)[0])
+
+
+@pytest.mark.parametrize("group", [[0, 1, 2], list(range(11)), []])
+def test_halves_of_shadow_models_need_a_group_for_each_record(group, keys):
+    halves = oracles.unhooked(training.shadows.halves)
+    with pytest.raises(ValueError, match=r"^Expected a group of each"):
+        halves(keys(1)[0], 10, num_models=2, group=np.array(group))

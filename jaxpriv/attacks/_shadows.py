@@ -26,6 +26,16 @@ def as_bool(values: IsMember) -> Bool[np.ndarray, "m n"]:
     return _check.membership(values, name="shadow_is_member")
 
 
+def have_in_and_out(is_member: Bool[np.ndarray, "m n"]) -> Bool[np.ndarray, " n"]:
+    """Whether each record has both an IN and an OUT shadow model."""
+    return is_member.any(axis=0) & ~is_member.all(axis=0)
+
+
+def have_out(is_member: Bool[np.ndarray, "m n"]) -> Bool[np.ndarray, " n"]:
+    """Whether each record has an OUT shadow model."""
+    return ~is_member.all(axis=0)
+
+
 def check_shapes(target: np.ndarray, shadows: np.ndarray, is_member: np.ndarray) -> None:
     """Raises ValueError unless shapes are [n], [m, n] and [m, n], or with queries q behind."""
     fits = is_member.ndim == 2 and shadows.shape == (len(is_member), *target.shape)

@@ -186,9 +186,7 @@ def covered(shadow_is_member: IsMember) -> Bool[np.ndarray, " n"]:
     Raises:
       ValueError: for membership other than 0 and 1.
     """
-    is_member = _shadows.as_bool(shadow_is_member)
-    num_in = is_member.sum(axis=0)
-    return (num_in > 0) & (num_in < len(is_member))
+    return _shadows.have_in_and_out(_shadows.as_bool(shadow_is_member))
 
 
 def covered_offline(shadow_is_member: IsMember) -> Bool[np.ndarray, " n"]:
@@ -203,8 +201,7 @@ def covered_offline(shadow_is_member: IsMember) -> Bool[np.ndarray, " n"]:
     Raises:
       ValueError: for membership other than 0 and 1.
     """
-    is_member = _shadows.as_bool(shadow_is_member)
-    return is_member.sum(axis=0) < len(is_member)
+    return _shadows.have_out(_shadows.as_bool(shadow_is_member))
 
 
 def _summed(

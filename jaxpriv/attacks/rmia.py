@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Shaped
 
 from jaxpriv import _check
-from jaxpriv.attacks import _shadows, lira
+from jaxpriv.attacks import _shadows
 from jaxpriv.attacks._shadows import IsMember
 
 _SLACK = 1e-3
@@ -66,7 +66,9 @@ def online(
     target, shadows, is_member = _checked(log_probs, shadow_log_probs, shadow_is_member)
     with np.errstate(divide="ignore"):
         sides = np.logaddexp(_log_mean(shadows, is_member), _log_mean(shadows, ~is_member))
-    ratio = np.where(lira.covered(is_member), _log_ratio(target, sides - np.log(2)), 0.0)
+    ratio = np.where(
+        _shadows.have_in_and_out(is_member), _log_ratio(target, sides - np.log(2)), 0.0
+    )
     reference, reference_shadows, all_out = _checked_population(population, len(shadows))
     return _dominated(ratio, _log_ratio(reference, _log_mean(reference_shadows, all_out)), gamma)
 
@@ -115,7 +117,7 @@ def offline(
 
     target, shadows, is_member = _checked(log_probs, shadow_log_probs, shadow_is_member)
     ratio = _log_ratio(target, log_prior(_log_mean(shadows, ~is_member)))
-    ratio = np.where(lira.covered_offline(is_member), ratio, 0.0)
+    ratio = np.where(_shadows.have_out(is_member), ratio, 0.0)
     reference, reference_shadows, all_out = _checked_population(population, len(shadows))
     log_out = _log_mean(reference_shadows, all_out)
     return _dominated(ratio, _log_ratio(reference, log_prior(log_out)), gamma)

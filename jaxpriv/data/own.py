@@ -287,9 +287,7 @@ class _Classes:
         if len(self._of) > 2**16:
             raise ValueError("Expected at most 65536 classes in the label column, found more.")
 
-    def done(
-        self, label: str
-    ) -> tuple[Int[np.ndarray, " n"], int, str, tuple[str, ...] | None]:
+    def done(self, label: str) -> tuple[Int[np.ndarray, " n"], int, str, tuple[str, ...] | None]:
         """All labels, the number of classes, what was done, and the classes' names if text."""
         cells, numbers = list(self._of), np.frombuffer(self._numbers, np.int64)
         if all(_is_number(cell) for cell in cells):
