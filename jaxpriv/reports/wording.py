@@ -131,7 +131,10 @@ def epsilon_text(guarantee: Guarantee, digits: int = 2) -> str:
 def guarantee_text(guarantee: Guarantee) -> str:
     """Formats a guarantee: 'epsilon = 2.00 at delta = 0.0001 (one record added or removed)'."""
     neighbours = relation_name(guarantee.relation, guarantee.unit, guarantee.size)
-    return f"epsilon = {epsilon_text(guarantee)} at delta = {guarantee.delta:g} ({neighbours})"
+    epsilon = f"epsilon = {epsilon_text(guarantee)}"
+    if guarantee.epsilon is None:
+        epsilon = "no finite epsilon"
+    return f"{epsilon} at delta = {guarantee.delta:g} ({neighbours})"
 
 
 def tag(entry: Entry) -> str:
@@ -157,7 +160,7 @@ def recommendation(entry: Entry, *, seed: int | None) -> str:
     findings, promise = entry.findings, entry.promise
     if entry.recommendation == "publish_with_dp":
         assert promise is not None
-        text = f"Publish with differential privacy: {guarantee_text(promise.stated())}."
+        text = f"Publish with differential privacy at epsilon {epsilon_text(promise.stated())}."
         if findings.leaks:
             text += " The leak that the attacks find is within this guarantee."
         if seed is not None:
@@ -177,9 +180,7 @@ def recommendation(entry: Entry, *, seed: int | None) -> str:
     if promise is not None:
         lacking = f"the guarantee is vacuous ({'; '.join(promise.vacuous)})"
     if entry.recommendation == "do_not_publish":
-        count = f"{len(findings.leaks)} of {len(findings.attacks)} attacks"
-        finds = "finds" if len(findings.leaks) == 1 else "find"
-        return f"Do not publish: {count} {finds} a leak, and {lacking}."
+        return f"Do not publish: there is a leak, and {lacking}."
     return f"These attacks found no leak, which is not a guarantee; {lacking}."
 
 
@@ -561,10 +562,10 @@ def headline(report: Report) -> str:
     """
     data = report.data
     groups = "" if data.num_groups is None else f" in {data.num_groups:,} groups"
+    population = f", {data.num_population:,} that no model uses" if data.num_population else ""
     return (
-        f"{capitalised(data.name)}: {data.num_records:,} records{groups}, of which "
-        f"{data.num_members:,} are members (used for training) and {data.num_nonmembers:,} are "
-        "non-members."
+        f"{capitalised(data.name)}: {data.num_records:,} records{groups}; {data.num_members:,} "
+        f"members (used for training), {data.num_nonmembers:,} non-members{population}."
     )
 
 

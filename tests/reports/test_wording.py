@@ -31,8 +31,9 @@ def test_a_leak_without_a_promise_is_not_published(leaky):
     assert leaky.recommendation == "do_not_publish"
     assert wording.tag(leaky) == "do not publish"
     text = wording.recommendation(leaky, seed=None)
+    assert text == "Do not publish: there is a leak, and there is no guarantee."
     count = len(leaky.findings.leaks)
-    assert text == f"Do not publish: {count} of 6 attacks find a leak, and there is no guarantee."
+    assert f"{count} of 6 attacks find a leak" in wording.attack_sentence(leaky, "record")
 
 
 def test_no_leak_is_no_guarantee(quiet):
@@ -49,7 +50,7 @@ def test_a_promise_that_no_bound_exceeds_is_published(leaky):
     kept = promised(leaky, epsilon=bound + 1)
     assert kept.recommendation == "publish_with_dp"
     text = wording.recommendation(kept, seed=None)
-    assert text.startswith("Publish with differential privacy: epsilon = ")
+    assert text.startswith("Publish with differential privacy at epsilon ")
     assert "within this guarantee" in text
     assert "--seed" in wording.recommendation(kept, seed=5)
     assert wording.tone(kept) == "good"
