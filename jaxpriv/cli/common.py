@@ -16,9 +16,6 @@ class Answer(NamedTuple):
     lines: list[str]
 
 
-Told = tuple[dict[str, Any], list[str]]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Common:
     """Options of every command."""
