@@ -29,7 +29,7 @@ Log = Callable[[str], None]
 _SHADOWS_PER_CHUNK = 4
 """Shadow models between two checkpoints: a killed report loses seconds."""
 
-_INPUTS = "inputs beyond 1 enter as 1 + log, a fixed function of the record"
+_INPUTS = "inputs x beyond 1 enter as 1 + log x, a fixed function of the record"
 
 
 class Subject(NamedTuple):

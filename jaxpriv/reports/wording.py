@@ -178,10 +178,10 @@ def recommendation(entry: Entry, *, seed: int | None) -> str:
         )
     lacking = "there is no guarantee"
     if promise is not None:
-        lacking = f"the guarantee is vacuous ({'; '.join(promise.vacuous)})"
+        lacking = f"the guarantee is vacuous: {'; '.join(promise.vacuous)}"
     if entry.recommendation == "do_not_publish":
         return f"Do not publish: there is a leak, and {lacking}."
-    return f"These attacks found no leak, which is not a guarantee; {lacking}."
+    return f"No leak found by these attacks, which is not a guarantee; {lacking}."
 
 
 def attack_sentence(entry: Entry, unit: Unit) -> str:
@@ -468,7 +468,7 @@ def method(report: Report) -> list[tuple[str, str]]:
     titles: dict[str, list[str]] = {}
     for attack in entries[0].findings.attacks:
         titles.setdefault(attack.reference, []).append(attack.title)
-    rows += [(", ".join(names), reference) for reference, names in titles.items()]
+    rows += [(capitalised("; ".join(names)), reference) for reference, names in titles.items()]
     return rows
 
 

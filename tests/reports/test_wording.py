@@ -39,7 +39,7 @@ def test_a_leak_without_a_promise_is_not_published(leaky):
 def test_no_leak_is_no_guarantee(quiet):
     assert quiet.recommendation == "no_leak_found"
     text = wording.recommendation(quiet, seed=None)
-    assert "found no leak, which is not a guarantee" in text
+    assert "No leak found by these attacks, which is not a guarantee" in text
     assert (
         "none of 6 attacks finds a leak".lower() in wording.attack_sentence(quiet, "record").lower()
     )
@@ -70,7 +70,7 @@ def test_a_vacuous_promise_is_called_so(leaky, quiet):
         vacuous = promised(entry, epsilon=1000.0, vacuous=reasons)
         assert vacuous.recommendation == expected
         text = wording.recommendation(vacuous, seed=None)
-        assert "the guarantee is vacuous (epsilon is above 10)" in text
+        assert "the guarantee is vacuous: epsilon is above 10" in text
         sentences = " ".join(wording.model_sentences(vacuous, "record"))
         assert "A vacuous guarantee: epsilon = 1000.00" in sentences
         assert "For every attack" not in sentences
