@@ -351,15 +351,18 @@ def audit_sentence(entry: Entry) -> str:
     audit = entry.findings.audit
     if audit is None:
         return f"{entry.name}: no audit, since {entry.findings.no_audit}."
-    if not audit.one_run:
-        return f"{entry.name}: no epsilon above 0 is proven at delta = {audit.delta:g}."
-    text = (
-        f"{entry.name}: epsilon is at least {_rounding.down(audit.one_run, decimals=3)} at delta = "
-        f"{audit.delta:g}, by {entry.findings.attack(audit.attack).title}"
-    )
+    text = f"{entry.name}: no epsilon above 0 is proven at delta = {audit.delta:g}"
+    if audit.one_run:
+        text = (
+            f"{entry.name}: epsilon is at least {_rounding.down(audit.one_run, decimals=3)} at "
+            f"delta = {audit.delta:g}, by {entry.findings.attack(audit.attack).title}"
+        )
     if exceeds(audit, entry.promise):
         text += ", which exceeds the guarantee"
-    return text + "."
+    if audit.one_run_fdp is not None and audit.one_run_fdp > audit.one_run:
+        bound = _rounding.down(audit.one_run_fdp, decimals=3)
+        text += f"; if the trade-off function is Gaussian, at least {bound}"
+    return f"{text}."
 
 
 def blind_sentence(report: Report) -> str:

@@ -64,6 +64,17 @@ def test_a_refuted_promise_is_not_published(leaky):
     assert "exceeds the guarantee" in wording.audit_sentence(broken)
 
 
+def test_the_audit_states_what_it_assumes(leaky, quiet):
+    bounds = leaky.findings.audit
+    text = wording.audit_sentence(leaky)
+    assert f"epsilon is at least {bounds.one_run:.3f}"[:24] in text
+    assert bounds.one_run_fdp > bounds.one_run
+    assert "if the trade-off function is Gaussian, at least " in text
+    assert "no epsilon above 0 is proven" in wording.audit_sentence(quiet)
+    (none,) = examples.make_entries(leak=0.0, no_audit="no coins were tossed")
+    assert wording.audit_sentence(none) == "Without DP: no audit, since no coins were tossed."
+
+
 def test_a_vacuous_promise_is_called_so(leaky, quiet):
     reasons = ("epsilon is above 10",)
     for entry, expected in ((leaky, "do_not_publish"), (quiet, "no_leak_found")):
