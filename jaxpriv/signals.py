@@ -334,8 +334,8 @@ def _checked(
     if not isinstance(label, core.Tracer):
         _check.labels(np.asarray(label)[None], num_classes=z.shape[0], name="label")
         return z
-    index = jnp.asarray(label)
-    is_class = (index >= 0) & (index < z.shape[0]) & (index == index.astype(jnp.int32))
+    index = label.astype(jnp.int32)
+    is_class = (index >= 0) & (index < z.shape[0]) & (index.astype(label.dtype) == label)
     return jnp.where(is_class, z, jnp.nan)
 
 

@@ -149,6 +149,8 @@ def test_vmap_and_jit_equal_a_loop(score, dtype, keys):
 def test_labels_may_be_of_any_whole_type(score, label):
     logits = np.array([0.5, 2.0, -1.0], np.float32)
     assert score(logits, label) == score(jnp.asarray(logits), 1)
+    traced = jax.jit(jax.vmap(score))(logits[None], jnp.asarray(label)[None])
+    np.testing.assert_allclose(traced[0], score(logits, label), rtol=1e-6)
 
 
 @pytest.mark.parametrize("score", ALL)

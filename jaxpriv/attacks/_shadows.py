@@ -28,12 +28,13 @@ def as_bool(values: IsMember) -> Bool[np.ndarray, "m n"]:
 
 def have_in_and_out(is_member: Bool[np.ndarray, "m n"]) -> Bool[np.ndarray, " n"]:
     """Whether each record has both an IN and an OUT shadow model."""
-    return is_member.any(axis=0) & ~is_member.all(axis=0)
+    num_in = is_member.sum(axis=0)
+    return (num_in > 0) & (num_in < len(is_member))
 
 
 def have_out(is_member: Bool[np.ndarray, "m n"]) -> Bool[np.ndarray, " n"]:
     """Whether each record has an OUT shadow model."""
-    return ~is_member.all(axis=0)
+    return is_member.sum(axis=0) < len(is_member)
 
 
 def check_shapes(target: np.ndarray, shadows: np.ndarray, is_member: np.ndarray) -> None:

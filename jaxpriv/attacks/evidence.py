@@ -374,7 +374,8 @@ def _check_sizes(arrays: dict[str, np.ndarray]) -> None:
         wanted += (c,) if name.endswith("logits") else ()
         given = array.shape[:1] if name == "inputs" else array.shape
         if given != wanted:
-            _refuse_shape(name, array, str(list(wanted)))
+            shape = f"[{n}, ...]" if name == "inputs" else str(list(wanted))
+            _refuse_shape(name, array, shape)
 
 
 _SHAPES = {

@@ -45,13 +45,15 @@ def from_text(text: str) -> Defence:
     if sorted(argument for argument, _ in pairs) != sorted(wanted):
         arguments = ",".join(f"{argument}=NUMBER" for argument in wanted)
         raise ValueError(f"Expected {name}{':' if wanted else ''}{arguments}, got {text!r}.")
-    kinds = {argument: parameter.annotation for argument, parameter in wanted.items()}
-    return DEFENCES[name](**{key: _number(key, number, kinds[key]) for key, number in pairs})
+    is_count = {argument: wanted[argument].annotation is int for argument in wanted}
+    return DEFENCES[name](
+        **{argument: _number(argument, text, whole=is_count[argument]) for argument, text in pairs}
+    )
 
 
-def _number(argument: str, text: str, kind: type) -> int | float:
+def _number(argument: str, text: str, *, whole: bool) -> int | float:
     try:
-        return kind(text)
+        return int(text) if whole else float(text)
     except ValueError:
-        number = "a whole number" if kind is int else "a number"
+        number = "a whole number" if whole else "a number"
         raise ValueError(f"Expected {number} for {argument}, got {text!r}.") from None

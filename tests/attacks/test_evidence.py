@@ -116,7 +116,7 @@ LOGITS = {"logits": np.zeros((3, 2)), "labels": np.array([0, 1, 0])}
         ({**GOOD, **LOGITS, "labels": np.eye(3)}, "labels of shape [n], [n, 1] or [n, 2], got"),
         ({**GOOD, **LOGITS, "logits": np.zeros((3, 1))}, "logits [n, c] of at least two classes"),
         ({**GOOD, **LOGITS, "logits": np.zeros((4, 2))}, "logits of shape [3, 2], got [4, 2]"),
-        ({**GOOD, "inputs": np.zeros((4, 2))}, "inputs of shape [3], got [4, 2]"),
+        ({**GOOD, "inputs": np.zeros((4, 2))}, "inputs of shape [3, ...], got [4, 2]"),
         ({**GOOD, "group": np.array([0.5, 1, 2])}, "group as whole numbers or text, got float64"),
         ({**GOOD, "revealed": np.array([0, 1, 1])}, "revealed and revealed_is_member together"),
         ({**GOOD, **LOGITS, "population_logits": np.zeros((5, 3))}, "one number of classes"),
