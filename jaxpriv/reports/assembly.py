@@ -101,7 +101,7 @@ def assemble(
             attack_key,
             subject,
             defences=defences if recipe.noise_multiplier is None else (),
-            attacks=_table(settings) if attacks is None else attacks,
+            attacks=_trained_table(settings) if attacks is None else attacks,
             unit=records.units,
             delta=AUDIT_DELTA if settings.delta is None else settings.delta,
             folders=folders,
@@ -253,6 +253,11 @@ def _defences(settings: Settings) -> list[Defence]:
 
 def _table(settings: Settings) -> tuple[suite.Attack, ...]:
     return suite.attacks(training=Training(steps=settings.attack_steps))
+
+
+def _trained_table(settings: Settings) -> tuple[suite.Attack, ...]:
+    """The table without attacks that need scores of a file alone: a trained model has logits."""
+    return tuple(attack for attack in _table(settings) if attack.needs != ("signals",))
 
 
 def _recommend(

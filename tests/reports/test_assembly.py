@@ -113,7 +113,7 @@ def test_the_promise_of_a_group_counts_its_records(monkeypatch):
     ("defence", "message"),
     [
         (("nothing",), "Expected defence to be one of"),
-        (("top_k:k=x",), "Expected a number for k"),
+        (("top_k:k=x",), "number for k"),
         (("label_only", "label_only"), "Expected different defences"),
     ],
 )
