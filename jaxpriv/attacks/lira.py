@@ -16,6 +16,9 @@ from jaxpriv import _check
 from jaxpriv.attacks import _shadows
 from jaxpriv.attacks._shadows import IsMember
 
+MIN_SHADOWS = 16
+"""Below this, the distributions are estimated from fewer than 8 shadow models a side."""
+
 Variance = Literal["fixed", "per_example"]
 """One variance for all records on each side, or each record's own."""
 

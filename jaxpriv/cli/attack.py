@@ -202,6 +202,8 @@ def _slice(part: Any) -> dict[str, Any]:
 
 
 def _lines(result: dict[str, Any], evidence: "Evidence") -> list[str]:
+    from jaxpriv.attacks import lira
+
     lines = [f"{result['num_members']} members, {result['num_nonmembers']} non-members"]
     accuracy = result["accuracy"]
     if accuracy is not None:
@@ -229,6 +231,11 @@ def _lines(result: dict[str, Any], evidence: "Evidence") -> list[str]:
             )
     for by, parts in result["slices"].items():
         lines += _slice_lines(by, parts, result["num_parts"][by], strongest["title"])
+    if 0 < evidence.num_shadows < lira.MIN_SHADOWS:
+        lines.append(
+            f"{evidence.num_shadows} shadow models are few: LiRA is unreliable below "
+            f"{lira.MIN_SHADOWS}."
+        )
     if evidence.unit_id is not None:
         lines.append("Records of one group are dependent: the intervals are too narrow for groups.")
     lines.append("TPR intervals are given the threshold, whose own error is not in them.")

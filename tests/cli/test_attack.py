@@ -53,6 +53,7 @@ def test_attack_adds_lira_where_shadow_scores_are(capsys, tmp_path):
     assert found["gap_baseline"] is None
     assert found["slices"] == {}
     assert found["strongest"] == "lira"
+    assert "are few" not in run(capsys, "attack", path)[1]
 
 
 def test_attack_scores_logits_and_slices_by_class_and_group(capsys, tmp_path):
@@ -95,6 +96,7 @@ def test_labels_may_be_far_apart(capsys, tmp_path):
     status, found, _ = run(capsys, "attack", path, "--json")
     assert status == 0
     assert "threshold_per_class" in found["attacks"]
+    assert "8 shadow models are few" in run(capsys, "attack", path)[1]
     np.savez(path, labels=np.full(200, 2**31), **held)
     assert run(capsys, "attack", path)[0] == 2
     np.savez(path, **{**held, "shadow_is_member": np.ones((8, 200))})
