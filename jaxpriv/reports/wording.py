@@ -251,7 +251,8 @@ def notes(entry: Entry, data: Data) -> list[str]:
     if 0 < findings.num_shadows < MIN_SHADOWS:
         lines.append(
             f"{findings.num_shadows} shadow models are few: LiRA estimates the score distributions "
-            f"of each record from half of them and may understate a leak. Use at least {MIN_SHADOWS}."
+            "of each record from half of them and may understate a leak. Use at least "
+            f"{MIN_SHADOWS}."
         )
     if entry.utility is not None and not entry.utility.is_useful():
         lines.append(
