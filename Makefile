@@ -5,7 +5,7 @@ WORKERS ?= 2
 .PHONY: report test lint test-all clean
 
 report: .venv/.ready            ## a privacy report of models trained on real digits -> report/report.html
-	$(BIN)/jaxpriv report --epsilon 2 --delta 1e-4 --relation add_or_remove_one --out report
+	$(BIN)/jaxpriv report --epsilon 2 --delta 1e-4 --relation add_or_remove_one --out report --overwrite
 
 test: .venv/.ready-test         ## everything that is not slow and needs no GPU
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not gpu"

@@ -6,12 +6,13 @@ import json
 import os
 import platform
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from jaxpriv import _files
 
 PRESETS = ("smoke", "cpu", "paper")
 
@@ -48,14 +49,10 @@ def _cpu_lines() -> list[str]:
 
 
 def write(path: Path, record: dict[str, Any]) -> None:
-    """Writes a record as JSON, whole or not at all."""
+    """Writes a record as JSON, completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "w", encoding="utf8") as file:
-        json.dump(record, file, indent=1, allow_nan=False)
-        file.write("\n")
-    os.chmod(name, 0o644)
-    os.replace(name, path)
+    text = json.dumps(record, indent=1, allow_nan=False) + "\n"
+    _files.write_whole(path, text.encode())
 
 
 def interleaved(

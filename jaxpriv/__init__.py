@@ -12,13 +12,16 @@ __all__ = [
     "attacks",
     "audit",
     "data",
+    "defences",
     "grads",
     "identifiability",
     "metrics",
     "models",
     "reports",
     "sampling",
+    "signals",
     "training",
+    "units",
 ]
 
 

@@ -1,7 +1,14 @@
-"""One-line refusals of what cannot be right. Imports nothing heavy."""
+"""Validators: each returns the checked value or raises ValueError with one line."""
 
 import math
 from collections.abc import Collection
+
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Shaped
+
+_MAX_LABEL = 2**31
+_MAX_EXACT = 2**53
+"""Beyond it float64 does not hold every integer."""
 
 
 def _number(name: str, value: object) -> float:
@@ -65,5 +72,174 @@ def same_length(**values: object) -> None:
     """Raises ValueError unless all have the same length."""
     lengths = {name: len(value) for name, value in values.items()}  # pyright: ignore[reportArgumentType]
     if len(set(lengths.values())) > 1:
-        told = ", ".join(f"len({name})={length}" for name, length in lengths.items())
-        raise ValueError(f"Expected equal lengths, got {told}.")
+        description = ", ".join(f"len({name})={length}" for name, length in lengths.items())
+        raise ValueError(f"Expected equal lengths, got {description}.")
+
+
+def real_array(name: str, values: Shaped[Array | np.ndarray, "..."]) -> np.ndarray:
+    """Returns real numbers without NaN, in their own type, each of which float64 holds.
+
+    Args:
+      name: of the argument, for the message.
+      values: bool, integers or floats of any width; infinities are allowed.
+
+    Returns:
+      The array, not copied.
+
+    Raises:
+      ValueError: for text, dates, complex numbers or objects, for NaN, or for numbers that
+        float64 would round (integers beyond 2^53, long doubles): distinct scores would tie.
+    """
+    array = np.asarray(values)
+    # ml_dtypes' float types (bfloat16) are of kind V, as raw bytes are.
+    if array.dtype.kind not in "biufV" or array.dtype.type is np.void:
+        raise ValueError(f"Expected real numbers in {name}, got {array.dtype}.")
+    if array.dtype.kind in "fV":
+        missing = int(np.isnan(array).sum())
+        if missing:
+            raise ValueError(f"Expected {name} without NaN, got {missing} NaN.")
+        is_rounded = array.dtype.itemsize > 8 and (array.astype(np.float64) != array).any()
+        if is_rounded:
+            raise ValueError(f"Expected numbers in {name} that float64 holds, got {array.dtype}.")
+    elif array.dtype.itemsize == 8 and array.size:
+        low, high = int(array.min()), int(array.max())
+        if max(-low, high) > _MAX_EXACT:
+            largest = high if high >= -low else low
+            raise ValueError(f"Expected integers in {name} of at most 2^53, got {largest}.")
+    return array
+
+
+def scores(
+    values: Shaped[Array | np.ndarray, "..."], *, name: str = "scores"
+) -> Float[np.ndarray, " n"]:
+    """Returns a column of scores in float64.
+
+    Args:
+      values: [n] or [n, 1], of any real type; infinities are allowed.
+      name: of the argument, for the message.
+
+    Returns:
+      The scores as [n]; the conversion is exact.
+
+    Raises:
+      ValueError: for another shape, or what `real_array` refuses.
+    """
+    array = np.asarray(values)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise ValueError(f"Expected {name} of shape [n] or [n, 1], got {list(array.shape)}.")
+    return real_array(name, array).astype(np.float64)
+
+
+def membership(values: Shaped[Array | np.ndarray, "..."], *, name: str = "is_member") -> np.ndarray:
+    """Returns membership as bool, in the shape given.
+
+    Args:
+      values: bool, or the numbers 0 and 1.
+      name: of the argument, for the message.
+
+    Returns:
+      The same as bool.
+
+    Raises:
+      ValueError: for other numbers, text or NaN.
+    """
+    array = real_array(name, values)
+    if array.dtype != bool:
+        wrong = array[(array != 0) & (array != 1)]
+        if wrong.size:
+            raise ValueError(f"Expected only 0 and 1 in {name}, got {float(wrong.flat[0]):g}.")
+    return array.astype(bool, copy=False)
+
+
+def scores_and_membership(
+    values: Shaped[Array | np.ndarray, "..."], is_member: Shaped[Array | np.ndarray, "..."]
+) -> tuple[Float[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
+    """Returns scores in float64 and their membership as bool.
+
+    Args:
+      values: scores, [n] or [n, 1].
+      is_member: [n] or [n, 1], bool or 0 and 1.
+
+    Returns:
+      Both as [n].
+
+    Raises:
+      ValueError: for unequal lengths, no scores, or what `scores` and `membership` refuse.
+    """
+    array = scores(values)
+    truth = membership(scores(is_member, name="is_member"))
+    same_length(scores=array, is_member=truth)
+    if array.size == 0:
+        raise ValueError("Expected at least one score, got none.")
+    return array, truth
+
+
+def split_by_membership(
+    values: Shaped[Array | np.ndarray, "..."], is_member: Shaped[Array | np.ndarray, "..."]
+) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " k"]]:
+    """Splits scores into those of members and those of non-members, each ascending.
+
+    Args:
+      values: scores, [n] or [n, 1].
+      is_member: [n] or [n, 1], bool or 0 and 1.
+
+    Returns:
+      The scores of members and of non-members.
+
+    Raises:
+      ValueError: for what `scores_and_membership` refuses, or if either side is empty.
+    """
+    array, truth = scores_and_membership(values, is_member)
+    members, nonmembers = np.sort(array[truth]), np.sort(array[~truth])
+    if not (members.size and nonmembers.size):
+        raise ValueError(
+            f"Expected members and non-members, got {members.size} and {nonmembers.size}."
+        )
+    return members, nonmembers
+
+
+def labels(
+    values: Shaped[Array | np.ndarray, "..."],
+    *,
+    num_classes: int | None,
+    name: str = "labels",
+) -> Int[np.ndarray, " n"]:
+    """Returns class indices, as they index the logits of a model.
+
+    Args:
+      values: [n] or [n, 1] whole numbers of any type, or one-hot [n, c].
+      num_classes: c, the width of the logits; None where there are no logits.
+      name: of the argument, for the message.
+
+    Returns:
+      Class indices, int32, in 0..c-1.
+
+    Raises:
+      ValueError: for another shape or width, text, numbers that are not whole, classes outside
+        0..c-1, or rows that are not one-hot.
+    """
+    array = real_array(name, values)
+    width = array.shape[1] if array.ndim == 2 else 0
+    if width > 1 and num_classes in (None, width):
+        if not (np.isin(array, (0, 1)).all() and (array.sum(axis=1) == 1).all()):
+            raise ValueError(f"Expected one-hot rows with a single 1 in {name}, got other rows.")
+        return array.argmax(axis=1).astype(np.int32)
+    array = array[:, 0] if width == 1 else array
+    if array.ndim != 1:
+        one_hot = "[n, c]" if num_classes is None else f"[n, {num_classes}]"
+        raise ValueError(
+            f"Expected {name} of shape [n], [n, 1] or {one_hot}, got {list(array.shape)}."
+        )
+    fractions = array[array != np.floor(array)] if array.dtype.kind in "fV" else array[:0]
+    if fractions.size:
+        raise ValueError(f"Expected whole numbers in {name}, got {float(fractions[0]):g}.")
+    limit = _MAX_LABEL if num_classes is None else num_classes
+    outside = array[(array < 0) | (array >= limit)]
+    if outside.size:
+        raise ValueError(
+            f"Expected {name} in 0..{limit - 1}, got {float(outside[0]):g}; "
+            "numpy.unique(labels, return_inverse=True) renumbers them."
+        )
+    return array.astype(np.int32)

@@ -1,12 +1,12 @@
 """Names for the types that cross module borders. In shapes, `b` counts the rows of a batch."""
 
 from collections.abc import Callable
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree, UInt32
 
-Relation = Literal["add_or_remove_one", "replace_one"]
-RELATIONS: tuple[Relation, ...] = ("add_or_remove_one", "replace_one")
+from jaxpriv._names import RELATIONS as RELATIONS
+from jaxpriv._names import Relation as Relation
 
 Keys = Key[Array, " _"] | UInt32[Array, "_ _"]
 """Several keys, one a row."""

@@ -3,12 +3,16 @@
 import ast
 from pathlib import Path
 
+import pytest
+
 import jaxpriv
 
 ROOT = Path(jaxpriv.__file__).parent
 LAYERS = [
-    {"_types", "_check", "_tree"},
-    {"grads", "sampling", "accounting", "metrics", "models", "envs", "data"},
+    {"_names"},
+    {"_types", "_check", "_tree", "_files", "_rounding"},
+    {"units"},
+    {"signals", "grads", "sampling", "accounting", "metrics", "models", "envs", "data"},
     {"identifiability", "training"},
     {"sensitivity", "rl"},
     {"attacks", "defences", "audit"},
@@ -55,6 +59,37 @@ def test_the_check_itself_can_fail():
     assert upward("from jaxpriv import training", "grads") == {"training"}
     assert upward("import jaxpriv.sampling as s", "accounting") == {"sampling"}
     assert not upward("from jaxpriv.grads import _ghost_plan", "grads")
+
+
+TABLES = {"attacks": {"suite"}, "audit": {"bounds"}, "defences": {"base"}}
+"""Modules that import the members of their package; every attack may import `evidence`."""
+
+
+def sideways(source, package, module):
+    """Modules of its own package that an attack, an audit or a defence may not import."""
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module == f"jaxpriv.{package}":
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {(node.module or "").removeprefix(f"jaxpriv.{package}.")}
+    members = {path.stem for path in (ROOT / package).glob("*.py")} - TABLES[package] - {"evidence"}
+    if module in TABLES[package] | {"__init__"}:
+        return set()
+    return {name for name in names & members if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("package", TABLES)
+def test_siblings_in_a_package_do_not_import_each_other(package):
+    for path in (ROOT / package).glob("*.py"):
+        assert not sideways(path.read_text("utf8"), package, path.stem), path
+
+
+def test_the_check_of_siblings_can_fail():
+    assert sideways("from jaxpriv.attacks import _shadows, lira", "attacks", "rmia") == {"lira"}
+    assert sideways("from jaxpriv.attacks.lira import online", "attacks", "rmia") == {"lira"}
+    assert not sideways("from jaxpriv.attacks import evidence, _shadows", "attacks", "rmia")
+    assert not sideways("from jaxpriv.attacks import lira", "attacks", "suite")
 
 
 def test_only_plots_imports_matplotlib():

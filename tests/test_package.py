@@ -56,7 +56,7 @@ def test_a_wheel_installs_and_runs_outside_the_tree(tmp_path):
     subprocess.run([*pip, *build], check=True, cwd=tmp_path)
     (wheel,) = tmp_path.glob("jaxpriv-*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
-    for name in ("py.typed", "reports/card.html.j2", "reports/card.schema.json"):
+    for name in ("py.typed", "reports/page.html.j2", "reports/report.schema.json"):
         assert f"jaxpriv/{name}" in names
     assert not any(name.startswith(("tests/", "experiments/")) for name in names)
     site = tmp_path / "site"
@@ -65,7 +65,7 @@ def test_a_wheel_installs_and_runs_outside_the_tree(tmp_path):
         "import sys; sys.path.insert(0, sys.argv[1]); import jaxpriv, jaxpriv.cli as c;"
         "assert jaxpriv.__file__.startswith(sys.argv[1]);"
         "from importlib import resources as r;"
-        "assert (r.files('jaxpriv.reports') / 'card.html.j2').is_file();"
+        "assert (r.files('jaxpriv.reports') / 'page.html.j2').is_file();"
         "c.main(['epsilon', '--noise-multiplier', '1', '--sampling-prob', '1', '--steps', '1',"
         "'--delta', '1e-5', '--relation', 'add_or_remove_one', '--json'])"
     )

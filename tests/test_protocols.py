@@ -1,4 +1,6 @@
-"""Every algorithm and every attack keeps the contract of its kind."""
+"""Every algorithm, attack and defence keeps the contract of its kind."""
+
+import dataclasses
 
 import jax
 import jax.numpy as jnp
@@ -6,8 +8,9 @@ import numpy as np
 import optax
 import pytest
 
-from jaxpriv import grads, metrics, sampling, training
-from jaxpriv.attacks import lira, threshold
+from jaxpriv import defences, grads, metrics, sampling, training
+from jaxpriv.attacks import Evidence, Training, suite
+from jaxpriv.attacks import evidence as evidence_lib
 from tests import oracles
 
 X = jax.random.normal(jax.random.key(8), (30, 4))
@@ -72,20 +75,159 @@ def test_algorithms_train_many_as_one(name, keys):
             np.testing.assert_allclose(x[i], y, rtol=1e-5, atol=1e-6)
 
 
-def trained_threshold(scores, shadow_scores, shadow_is_member):
-    return threshold.apply(threshold.fit(shadow_scores, shadow_is_member), scores)
+def full_evidence(seed=0):
+    """Evidence with every part, on which members are sure of their labels; and the truth."""
+    rng = np.random.default_rng(seed)
+    records, shadows, classes, population = 120, 6, 3, 40
+    labels, others = rng.integers(classes, size=records), rng.integers(classes, size=population)
+    is_member, shadow_is_member = rng.random(records) < 0.5, rng.random((shadows, records)) < 0.5
+    revealed = np.arange(records) % 5 == 0
+
+    def logits(labels, lift):
+        sure = np.eye(classes)[labels] * (1 + 2 * lift)[..., None]
+        return (rng.normal(size=(*lift.shape, classes)) + sure).astype(np.float32)
+
+    evidence = Evidence(
+        inputs=rng.normal(size=(records, 2)).astype(np.float32),
+        labels=labels,
+        logits=logits(labels, is_member),
+        signals=rng.normal(is_member),
+        shadow_logits=logits(labels, shadow_is_member),
+        shadow_is_member=shadow_is_member,
+        population=Evidence(
+            inputs=rng.normal(size=(population, 2)).astype(np.float32),
+            labels=others,
+            logits=logits(others, np.zeros(population)),
+            shadow_logits=logits(others, np.zeros((shadows, population))),
+        ),
+        revealed=revealed,
+        revealed_is_member=is_member & revealed,
+        predict=lambda key, x: np.stack([x[:, 0], x[:, 1], -x[:, 0]], axis=1),
+    )
+    return evidence, is_member
 
 
-@pytest.mark.parametrize("attack", [lira.online, lira.offline, trained_threshold])
-def test_attacks_score_members_higher_whatever_the_order(attack):
-    rng = np.random.default_rng(0)
-    is_member, shadow_is_member = rng.random(300) < 0.5, rng.random((16, 300)) < 0.5
-    scores = rng.normal(2.0 * is_member)
-    shadow_scores = rng.normal(2.0 * shadow_is_member)
-    found = np.asarray(attack(scores, shadow_scores, shadow_is_member))
-    assert found.shape == (300,)
-    assert np.isfinite(found).all()
-    assert metrics.membership(found, is_member).auc > 0.8
-    order = rng.permutation(300)
-    shuffled = attack(scores[order], shadow_scores[:, order], shadow_is_member[:, order])
-    np.testing.assert_allclose(shuffled, found[order], rtol=1e-9)
+def reordered(evidence, order):
+    by_record = ("inputs", "labels", "logits", "signals", "revealed", "revealed_is_member")
+    parts = {name: getattr(evidence, name)[order] for name in by_record}
+    by_shadow = ("shadow_logits", "shadow_is_member")
+    parts |= {name: getattr(evidence, name)[:, order] for name in by_shadow}
+    return dataclasses.replace(evidence, **parts)
+
+
+def check_attack(attack, evidence, is_member, keys):
+    """The contract of an attack: what every row of the suite keeps."""
+    assert suite.missing(attack, evidence) == ""
+    key, other = keys(2)
+    scores = np.asarray(attack.run(key, evidence), np.float64)
+    assert scores.shape == (len(evidence),)
+    assert np.isfinite(scores).all()
+    assert (scores == attack.run(key, evidence)).all()
+    metrics.membership(scores[evidence.judged], is_member[evidence.judged])
+    empty = Evidence(labels=evidence.labels)
+    assert suite.missing(attack, empty).startswith("needs ")
+    assert suite.applicable([attack], empty) == ()
+    with pytest.raises(ValueError, match=r"^Expected "):
+        attack.run(key, empty)
+    assert attack.title
+    assert attack.reference
+    if (scores == attack.run(other, evidence)).all():  # it draws nothing
+        order = np.random.default_rng(0).permutation(len(evidence))
+        shuffled = attack.run(key, reordered(evidence, order))
+        np.testing.assert_allclose(shuffled, scores[order], rtol=1e-5, atol=1e-6)
+
+
+SUITE = suite.attacks(training=Training(steps=2, batch_size=8), copies=2)
+
+
+@pytest.mark.parametrize("attack", SUITE, ids=[attack.name for attack in SUITE])
+def test_attacks(attack, keys):
+    check_attack(attack, *full_evidence(), keys)
+
+
+def test_attacks_have_names_of_their_own_and_decide_better_than_chance():
+    evidence, is_member = full_evidence()
+    assert len({attack.name for attack in SUITE}) == len({a.title for a in SUITE}) == len(SUITE)
+    for attack in SUITE:
+        if attack.name.startswith(("threshold", "lira", "rmia", "negative_loss", "margin")):
+            scores = attack.run(jax.random.key(0), evidence)
+            measured = metrics.membership(scores, is_member)
+            assert measured.auc > 0.6, attack.name
+            if attack.decision_at_zero:
+                guess = scores > 0
+                right = (guess[is_member].mean() + (~guess[~is_member]).mean()) / 2
+                assert right > measured.balanced_accuracy - 0.15, attack.name
+
+
+def test_a_toy_attack_keeps_the_contract_and_a_broken_one_does_not(keys):
+    def toy(run):
+        return suite.Attack(
+            name="toy", title="toy", needs=("logits",), run=run, reference="this test"
+        )
+
+    good = toy(lambda key, evidence: evidence.require("logits")[0].max(axis=1))
+    assert suite.applicable((*SUITE, good), full_evidence()[0])[-1] is good
+    check_attack(good, *full_evidence(), keys)
+    broken = {
+        "shape": lambda key, evidence: evidence.require("logits")[0],
+        "nan": lambda key, evidence: np.log(-np.abs(evidence.require("logits")[0][:, 0])),
+        "order": lambda key, evidence: np.arange(len(evidence.require("logits")[0])),
+        "needs": lambda key, evidence: np.zeros(len(evidence)),
+    }
+    for run in broken.values():
+        with np.errstate(invalid="ignore"), pytest.raises((AssertionError, pytest.fail.Exception)):
+            check_attack(toy(run), *full_evidence(), keys)
+
+
+DEFENCES = {
+    "label_only": "label_only",
+    "rounding": "rounding:decimals=2",
+    "temperature": "temperature:temperature=3.5",
+    "top_k": "top_k:k=2",
+}
+
+
+def check_defence(defence, keys):
+    """The contract of a defence of outputs."""
+    key, *_ = keys(1)
+    hard = jnp.array([[0.0, 90.0, 200.0], [-jnp.inf, 3.0, 3.0], [1e30, 0.0, -1e30], [0, 0, 0]])
+    for logits in hard:
+        answer = defence.respond(key, logits)
+        assert answer.shape == logits.shape
+        assert answer.dtype == logits.dtype
+        assert np.isfinite(answer).all()
+    oracles.assert_lowers(jax.vmap(defence.respond), jax.random.split(key, 4), hard)
+    evidence, _ = full_evidence()
+    defended = evidence_lib.defended(key, evidence, defence.respond)
+    assert defended.logits.shape == evidence.logits.shape
+    assert defended.shadow_logits.shape == evidence.shadow_logits.shape
+    assert defended.population.logits.shape == evidence.population.logits.shape
+    assert defended.signals is None
+    queried = defended.predict(key, evidence.inputs)
+    wrapped = defence.wrap(evidence.predict)(key, evidence.inputs)
+    assert queried.shape == wrapped.shape == evidence.logits.shape
+    # The adaptive attacker is the same suite on this evidence.
+    lira = next(attack for attack in SUITE if attack.name == "lira")
+    assert np.isfinite(lira.run(key, defended)).all()
+
+
+@pytest.mark.parametrize("name", defences.base.DEFENCES)
+def test_defences(name, keys):
+    check_defence(defences.base.from_text(DEFENCES[name]), keys)
+
+
+def test_a_toy_defence_keeps_the_contract_and_is_made_from_text(keys, monkeypatch):
+    def noise(*, std):
+        def respond(key, logits):
+            noisy = jax.nn.log_softmax(logits) + std * jax.random.normal(key, logits.shape)
+            return jnp.maximum(noisy, defences.outputs.LOG_FLOOR)
+
+        return defences.Defence(name="noise", title=f"noise {std:g}", respond=respond)
+
+    monkeypatch.setitem(defences.base.DEFENCES, "noise", noise)
+    toy = defences.base.from_text("noise:std=0.5")
+    assert toy.title == "noise 0.5"
+    check_defence(toy, keys)
+    infinite = defences.Defence(name="none", title="none", respond=lambda key, logits: logits)
+    with pytest.raises(AssertionError):
+        check_defence(infinite, keys)

@@ -14,7 +14,7 @@ grad = jp.grads.clipped_grad(loss, clip_norm=1.0)
 alg = jp.training.dpsgd(grad, optax.adam(1e-3), sampler, noise_multiplier=z)
 state, history = jp.training.fit(key, alg, params, (x, y), steps=1500)
 jp.accounting.epsilon(alg.event(1500), delta=1e-5, relation=RELATION)
-scores = jp.attacks.lira.online(target_scores, shadow_scores, shadow_is_member)
+scores = jp.attacks.lira.online(signals, shadow_signals, shadow_is_member)
 jp.metrics.membership(scores, is_member)"""
 
 

@@ -14,23 +14,25 @@ Ours:      TPR at 0.1 % FPR over the loss threshold's (cpu, 5 targets, 2026-11-2
 
 Models are trained on random halves of a pool (of purchases: halves of the households). Each target
 is attacked with all other models but its complement. A killed run goes on where it stopped, from
-build/leaderboard. The neural attack is told the membership of a fifth of the records, and every
+build/leaderboard. The membership of a fifth of the records is revealed to the attacker; every
 attack is judged on the rest.
 """
 
 import hashlib
+import io
 import json
-import os
 import tempfile
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from experiments.attacks import contenders, targets
-from jaxpriv import metrics, reports
+from experiments.attacks import targets
+from jaxpriv import _files, metrics, reports
+from jaxpriv.attacks import Evidence, Training, blind, suite
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "smoke": {
@@ -70,31 +72,41 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
 }
 LOW = ("0.01", "0.001")
-SHOWN = ("loss threshold", "shadow classifier", "LiRA offline", "LiRA online", "RMIA online")
-RATIOS = ("LiRA offline", "LiRA online", "RMIA offline", "RMIA online")
+SHOWN = ("negative_loss", "shadow_classifier", "lira_offline", "lira", "rmia")
+RATIOS = ("lira_offline", "lira", "rmia_offline", "rmia")
+BASELINE = "negative_loss"
+
+Scores = dict[str, list[np.ndarray]]
+"""Scores of the targets, by name of the attack."""
 
 
 def run(preset: str) -> dict[str, Any]:
-    """Trains, attacks and judges; `rows` holds a dict for each victim and attack."""
+    """Trains, attacks and measures; `rows` holds a dict for each victim and attack."""
     settings = SETTINGS[preset]
-    rows, ratios, told, curves = [], [], {}, {}
+    rows, ratios, described, curves = [], [], {}, {}
     with tempfile.TemporaryDirectory() as scratch:
         base = Path(scratch) if preset == "smoke" else Path("build") / "leaderboard"
         for name, sizes in settings["victims"].items():
             shared = {key: value for key, value in settings.items() if key != "victims"}
-            wanted = json.dumps([name, targets.served(name), sizes, shared])
-            mark = hashlib.sha256(wanted.encode()).hexdigest()[:8]
-            victim = targets.Victim(name, sizes, settings, base / f"{name}-{mark}")
-            scores, seconds = _attacked(victim)
-            told[name] = victim.told()
-            rows += _judged(victim, scores, seconds)
+            identity = json.dumps([name, targets.available_name(name), sizes, shared])
+            digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
+            victim = targets.Victim(name, sizes, settings, base / f"{name}-{digest}")
+            scores, seconds = _scores(victim)
+            described[name] = victim.describe()
+            rows += _rows(victim, scores, seconds)
             ratios += _ratios(victim, scores)
             curves[name] = _curves(victim, scores)
-    return {"settings": settings, "victims": told, "rows": rows, "ratios": ratios, "roc": curves}
+    return {
+        "settings": settings,
+        "victims": described,
+        "rows": rows,
+        "ratios": ratios,
+        "roc": curves,
+    }
 
 
 def table(record: dict[str, Any]) -> str:
-    """The rows, for people."""
+    """Formats the rows as text."""
     lines = [
         f"{'victim':20}{'attack':37}{'AUC':>7}{'+-':>7}{'TPR@1%':>9}{'TPR@0.1%':>10}{'acc':>8}"
     ]
@@ -108,7 +120,7 @@ def table(record: dict[str, Any]) -> str:
     for one in record["ratios"]:
         low, high = one["interval"]
         lines.append(
-            f"{one['victim']}: {one['attack']} finds {one['ratio']:.1f} times as many as the loss "
+            f"{one['victim']}: {one['attack']} has {one['ratio']:.1f} times the TPR of the loss "
             f"threshold at 0.1 % FPR (95 % interval {low:.1f} to {high:.1f})"
         )
     return "\n".join(lines)
@@ -117,8 +129,19 @@ def table(record: dict[str, Any]) -> str:
 def plots(record: dict[str, Any]) -> dict[str, str]:
     """One SVG for each victim, from the record alone."""
     return {
-        name: reports.plots.roc_svg(curves, smallest=1e-4) for name, curves in record["roc"].items()
+        name: reports.plots.roc_svg(
+            [
+                reports.plots.Curve(f"{curve['name']}, AUC {curve['auc']:.3f}", *_points(curve))
+                for curve in curves
+            ],
+            smallest=1e-4,
+        )
+        for name, curves in record["roc"].items()
     }
+
+
+def _points(curve: dict[str, Any]) -> tuple[list[float], list[float]]:
+    return curve["fpr"], curve["tpr"]
 
 
 def _percent(share: float | None) -> str:
@@ -126,90 +149,115 @@ def _percent(share: float | None) -> str:
 
 
 def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if len(known) == len(values) else None
+    given = [value for value in values if value is not None]
+    return float(np.mean(given)) if len(given) == len(values) else None
 
 
-def _attacked(victim: targets.Victim) -> tuple[dict[str, list[np.ndarray]], dict[str, float]]:
-    """Scores of every attack for every target, from files where they are there already."""
-    scores: dict[str, list[np.ndarray]] = {name: [] for name in contenders.ATTACKS}
-    seconds = dict.fromkeys(contenders.ATTACKS, 0.0)
+def _table(victim: targets.Victim, target: int) -> tuple[suite.Attack, ...]:
+    """The blind attack, which needs the truth, and the suite."""
+    is_member, group = victim.is_member[target], victim.pool.group
+
+    def run_blind(key: jax.Array, evidence: Evidence) -> np.ndarray:
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+        (inputs,) = evidence.require("inputs")
+        return blind.score_records(rng, inputs, is_member, group=group)
+
+    row = suite.Attack(
+        name="blind",
+        title="blind (inputs alone)",
+        needs=("inputs",),
+        run=run_blind,
+        reference="Das et al., Blind Baselines Beat Membership Inference Attacks, 2024",
+    )
+    training = Training(steps=victim.settings["attack_steps"])
+    table = suite.attacks(training=training, copies=victim.settings["copies"])
+    return (row, *suite.applicable(table, victim.evidence(target)))
+
+
+def _scores(victim: targets.Victim) -> tuple[Scores, dict[str, float]]:
+    """Scores of every attack for every target, stored as they come, and mean seconds."""
     folder = victim.folder / "scores"
     folder.mkdir(parents=True, exist_ok=True)
+    scores: Scores = {}
+    seconds: dict[str, list[float]] = {}
     for target in range(victim.settings["targets"]):
-        problem = victim.problem(target)
-        keys = jax.random.split(jax.random.fold_in(victim.keys["attack"], target), len(scores))
-        for i, (name, attack) in enumerate(contenders.ATTACKS.items()):
-            path = folder / f"{target}-{i}.npz"
+        evidence = victim.evidence(target)
+        key = jax.random.fold_in(victim.keys["attack"], target)
+        for attack in _table(victim, target):
+            path = folder / f"{target}-{attack.name}.npz"
             if not path.exists():
+                attack_key = jax.random.fold_in(key, zlib.crc32(attack.name.encode()))
                 started = time.perf_counter()
-                found = np.asarray(attack(keys[i], problem), np.float64)
-                taken = time.perf_counter() - started
-                with tempfile.NamedTemporaryFile(dir=folder, suffix=".new", delete=False) as file:
-                    np.savez(file, scores=found, seconds=taken)
-                os.replace(file.name, path)
-            with np.load(path, allow_pickle=False) as held:
-                scores[name].append(held["scores"])
-                seconds[name] += float(held["seconds"])
-    return scores, {name: total / victim.settings["targets"] for name, total in seconds.items()}
+                values = np.asarray(attack.run(attack_key, evidence), np.float64)
+                content = io.BytesIO()
+                np.savez(content, scores=values, seconds=time.perf_counter() - started)
+                _files.write_whole(path, content.getvalue())
+            with np.load(path, allow_pickle=False) as stored:
+                scores.setdefault(attack.name, []).append(stored["scores"])
+                seconds.setdefault(attack.name, []).append(float(stored["seconds"]))
+    return scores, {name: float(np.mean(times)) for name, times in seconds.items()}
 
 
-def _judged(
-    victim: targets.Victim, scores: dict[str, list[np.ndarray]], seconds: dict[str, float]
+def _rows(
+    victim: targets.Victim, scores: Scores, seconds: dict[str, float]
 ) -> list[dict[str, Any]]:
-    rows = []
     chosen = range(victim.settings["targets"])
-    gap = np.mean([metrics.roc.gap_baseline(*victim.accuracy(t)) for t in chosen])
-    for name, by_target in scores.items():
-        found = [
-            metrics.membership(*victim.judged(by_target[t], t), confidence=0.95) for t in chosen
+    accuracies = [victim.accuracy(target) for target in chosen]
+    gap = np.mean([metrics.gap_baseline(train_accuracy=a, test_accuracy=b) for a, b in accuracies])
+    rows = []
+    for attack in _table(victim, 0):
+        measured = [
+            metrics.membership(*victim.judged(scores[attack.name][target], target))
+            for target in chosen
         ]
-        accuracy = float(np.mean([one.balanced_accuracy for one in found]))
-        tpr = {key: [one.tpr_at_fpr[key] for one in found] for key in metrics.roc.LOW_FPRS}
+        accuracy = float(np.mean([each.balanced_accuracy for each in measured]))
+        tpr = {key: [each.tpr_at_fpr[key] for each in measured] for key in metrics.roc.LOW_FPRS}
         rows.append(
             {
                 "victim": victim.name,
-                "attack": name,
-                "auc": float(np.mean([one.auc for one in found])),
-                "auc_std": float(np.std([one.auc for one in found], ddof=1)),
+                "attack": attack.title,
+                "auc": float(np.mean([each.auc for each in measured])),
+                "auc_std": float(np.std([each.auc for each in measured], ddof=1)),
                 "balanced_accuracy": accuracy,
                 "gap_baseline": float(gap),
-                "below_gap": bool(name.startswith(contenders.LEARNED) and accuracy < gap),
+                "below_gap": bool(attack.trains and accuracy < gap),
                 "tpr_at_fpr": {key: _mean(values) for key, values in tpr.items()},
-                "targets": len(found),
-                "seconds": seconds[name],
+                "targets": len(measured),
+                "seconds": seconds[attack.name],
             }
         )
     return rows
 
 
-def _ratios(victim: targets.Victim, scores: dict[str, list[np.ndarray]]) -> list[dict[str, Any]]:
-    """TPR at 0.1 % FPR over that of the loss threshold; interval by resampling records."""
+def _ratios(victim: targets.Victim, scores: Scores) -> list[dict[str, Any]]:
+    """TPR at 0.1 % FPR over that of the loss; interval by resampling records."""
     rng = np.random.default_rng(2)
     chosen = range(victim.settings["targets"])
+    titles = {attack.name: attack.title for attack in _table(victim, 0)}
     draws = []
     for _ in range(victim.settings["resamples"] + 1):
-        rates = dict.fromkeys(("loss threshold", *RATIOS), 0.0)
+        rates = dict.fromkeys((BASELINE, *RATIOS), 0.0)
         for target in chosen:
-            _, inside = victim.judged(scores["loss threshold"][target], target)
-            ins, outs = np.flatnonzero(inside), np.flatnonzero(~inside)
+            _, is_member = victim.judged(scores[BASELINE][target], target)
+            members, nonmembers = np.flatnonzero(is_member), np.flatnonzero(~is_member)
             if draws:  # the first draw is the sample itself
-                ins, outs = rng.choice(ins, len(ins)), rng.choice(outs, len(outs))
+                members = rng.choice(members, len(members))
+                nonmembers = rng.choice(nonmembers, len(nonmembers))
             for name in rates:
-                found, _ = victim.judged(scores[name][target], target)
-                allowed = int(0.001 * len(outs))
-                bar = -np.partition(-found[outs], allowed)[allowed]
-                rates[name] += float((found[ins] > bar).mean()) / len(chosen)
+                values, _ = victim.judged(scores[name][target], target)
+                allowed = int(0.001 * len(nonmembers))
+                threshold = -np.partition(-values[nonmembers], allowed)[allowed]
+                rates[name] += float((values[members] > threshold).mean()) / len(chosen)
         draws.append(rates)
     rows = []
     for name in RATIOS:
-        # One member found stands for none, so that a ratio to nothing understates.
-        ratio = [d[name] / max(d["loss threshold"], 1 / len(victim.pool)) for d in draws]
+        # No member counts as one member, so that a ratio to nothing understates.
+        ratio = [d[name] / max(d[BASELINE], 1 / len(victim.pool)) for d in draws]
         low, high = np.quantile(ratio[1:], [0.025, 0.975])
         rows.append(
             {
                 "victim": victim.name,
-                "attack": name,
+                "attack": titles[name],
                 "ratio": ratio[0],
                 "interval": (float(low), float(high)),
             }
@@ -217,20 +265,21 @@ def _ratios(victim: targets.Victim, scores: dict[str, list[np.ndarray]]) -> list
     return rows
 
 
-def _curves(victim: targets.Victim, scores: dict[str, list[np.ndarray]]) -> list[dict[str, Any]]:
+def _curves(victim: targets.Victim, scores: Scores) -> list[dict[str, Any]]:
     """ROC curves, averaged over targets at fixed FPRs."""
     grid = np.geomspace(1e-4, 1, 120)
+    titles = {attack.name: attack.title for attack in _table(victim, 0)}
     curves = []
     for name in SHOWN:
         tprs, aucs = [], []
         for target in range(victim.settings["targets"]):
-            found, inside = victim.judged(scores[name][target], target)
-            roc = metrics.roc_curve(found, inside)
+            values, is_member = victim.judged(scores[name][target], target)
+            roc = metrics.roc_curve(values, is_member)
             last = np.searchsorted(roc.fpr, grid, side="right") - 1
             tprs.append(roc.tpr[last])
-            aucs.append(metrics.membership(found, inside, confidence=0.95).auc)
+            aucs.append(metrics.membership(values, is_member).auc)
         mean = np.mean(tprs, axis=0).tolist()
         curves.append(
-            {"name": name, "fpr": grid.tolist(), "tpr": mean, "auc": float(np.mean(aucs))}
+            {"name": titles[name], "fpr": grid.tolist(), "tpr": mean, "auc": float(np.mean(aucs))}
         )
     return curves

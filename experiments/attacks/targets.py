@@ -1,4 +1,4 @@
-"""The models that the leaderboard attacks, and what their attacker holds."""
+"""The models that the leaderboard attacks, and the evidence of their attackers."""
 
 from pathlib import Path
 from typing import Any
@@ -9,15 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.attacks import contenders
 from experiments.benchmarks import victims
-from jaxpriv import data, models, sampling, training
-from jaxpriv.attacks import runner
+from jaxpriv import data, models, sampling, training, units
+from jaxpriv.attacks import Evidence, cross_target
 
-_AT_ONCE = 6  # models between checkpoints
+_CHUNK = 6
+"""Models between checkpoints."""
 
 
-def served(name: str) -> str:
+def available_name(name: str) -> str:
     """mnist needs its published files; without them its 5,000 digits stand in, by name."""
     if name != "mnist":
         return name
@@ -30,7 +30,7 @@ class Victim:
 
     def __init__(self, name: str, sizes: dict[str, int], settings: dict[str, Any], folder: Path):
         self.name, self.settings, self.folder = name, settings, folder
-        self.data_name = served(name)
+        self.data_name = available_name(name)
         dataset = data.load(self.data_name)
         rng = np.random.default_rng(0)
         if self.data_name == "mnist5k":
@@ -43,16 +43,13 @@ class Victim:
         self.keys = dict(
             zip(("halves", "train", "attack"), jax.random.split(jax.random.key(1), 3), strict=True)
         )
-        self.is_member = training.shadows.halves(
-            self.keys["halves"],
-            len(self.pool),
-            num_models=settings["shadows"] + 2,
-            group=self.pool.group,
-        )
-        self.known = _told(rng, self.pool)
+        unit = units.of_records(len(self.pool), group=self.pool.group)
+        self.is_member = units.halves(self.keys["halves"], unit, num_models=settings["shadows"] + 2)
+        revealed = units.draw(rng, unit, sizes={"revealed": len(self.pool) // 5})["revealed"]
+        self.revealed = np.isin(np.arange(len(self.pool)), revealed)
         self.module = self._module()
         self.params = self._train()
-        self.logits, self.others = (
+        self.logits, self.population_logits = (
             training.shadows.outputs(self.apply, self.params, jnp.asarray(part.x))
             for part in (self.pool, self.population)
         )
@@ -84,18 +81,18 @@ class Victim:
             (jnp.asarray(self.pool.x), jnp.asarray(self.pool.y)),
             is_member=self.is_member,
             steps=self.steps,
-            chunk=_AT_ONCE,
+            chunk=_CHUNK,
             checkpoints=training.Checkpoints(directory=self.folder / "models"),
         )
 
     def accuracy(self, target: int) -> tuple[float, float]:
         """On the target's members and on the rest of the pool."""
         correct = self.logits[target].argmax(-1) == self.pool.y
-        inside = self.is_member[target]
-        return float(correct[inside].mean()), float(correct[~inside].mean())
+        is_member = self.is_member[target]
+        return float(correct[is_member].mean()), float(correct[~is_member].mean())
 
-    def told(self) -> dict[str, Any]:
-        """What the record says of the models."""
+    def describe(self) -> dict[str, Any]:
+        """Sizes and accuracies of the models, for the record."""
         train, test = np.array([self.accuracy(t) for t in range(self.settings["targets"])]).T
         return {
             "data": self.data_name,
@@ -107,49 +104,43 @@ class Victim:
             "test_accuracy": float(test.mean()),
         }
 
-    def problem(self, target: int) -> contenders.Problem:
-        """What an attacker of one target holds."""
-        shadows = runner.shadows_of(self.is_member, target)
-        own = jax.tree.map(lambda leaf: leaf[target], self.params)
+    def evidence(self, target: int) -> Evidence:
+        """Evidence of an attacker of one target, who knows the membership of a fifth."""
+        shadows = cross_target.shadows_of(self.is_member, target)
+        params = jax.tree.map(lambda leaf: leaf[target], self.params)
 
         @jax.jit
-        def labels(x):
-            return jax.vmap(lambda one: self.apply(own, one))(x).argmax(-1)
+        def logits(x):
+            return jax.vmap(lambda record: self.apply(params, record))(x)
 
-        def predict(x: np.ndarray) -> np.ndarray:
+        def predict(key: jax.Array, x: np.ndarray) -> np.ndarray:
+            del key
             # One shape for every batch, so that it compiles once.
             padded = np.zeros((1024, *x.shape[1:]), np.float32)
             padded[: len(x)] = x
-            return np.asarray(labels(padded))[: len(x)]
+            return np.asarray(logits(padded))[: len(x)]
 
-        return contenders.Problem(
-            audited=contenders.Outputs(
-                self.pool.x, self.pool.y, self.logits[target], self.logits[shadows]
-            ),
+        return Evidence(
+            inputs=self.pool.x,
+            labels=self.pool.y,
+            logits=self.logits[target],
+            shadow_logits=self.logits[shadows],
             shadow_is_member=self.is_member[shadows],
-            known=self.known,
-            is_member=self.is_member[target],
-            population=contenders.Outputs(
-                self.population.x, self.population.y, self.others[target], self.others[shadows]
+            unit_id=self.pool.group,
+            population=Evidence(
+                inputs=self.population.x,
+                labels=self.population.y,
+                logits=self.population_logits[target],
+                shadow_logits=self.population_logits[shadows],
             ),
+            revealed=self.revealed,
+            revealed_is_member=self.is_member[target] & self.revealed,
             predict=predict,
-            steps=self.settings["attack_steps"],
-            copies=self.settings["copies"],
-            group=self.pool.group,
         )
 
     def judged(self, scores: np.ndarray, target: int) -> tuple[np.ndarray, np.ndarray]:
-        """Scores and truth of the records that no attack was told."""
-        asked = np.setdiff1d(np.arange(len(self.pool)), self.known)
-        return scores[asked], self.is_member[target][asked]
-
-
-def _told(rng: np.random.Generator, pool: data.Dataset) -> np.ndarray:
-    """A fifth of the records, whole households where there are some."""
-    units = np.arange(len(pool)) if pool.group is None else pool.group
-    _, unit, weight = np.unique(units, return_inverse=True, return_counts=True)
-    order = rng.permutation(len(weight))
-    return np.flatnonzero(np.isin(unit, order[np.cumsum(weight[order]) <= len(pool) // 5]))
+        """Scores and truth of the records whose membership was not revealed."""
+        return scores[~self.revealed], self.is_member[target][~self.revealed]
 
 
 def _shaped(dataset: data.Dataset, name: str) -> data.Dataset:

@@ -157,7 +157,7 @@ def plots(record: dict[str, Any]) -> dict[str, str]:
     for name in BOUNDS:
         rows = [row for row in record["rows"] if row["bound"] == name and row["mu"] == mu]
         shares = [row["mean"] / row["truth"] for row in rows]
-        curves.append({"name": name, "x": [row["rows"] for row in rows], "y": shares})
+        curves.append(reports.plots.Curve(name, [row["rows"] for row in rows], shares))
     share = f"mean bound / truth, at mu = {mu:g}"
     return {"power": reports.plots.lines_svg(curves, x="trainings, or canaries", y=share)}
 

@@ -1,4 +1,4 @@
-"""What the attacks on shadow scores ask of their arrays.
+"""Input checks and blockwise iteration for attacks on shadow signals.
 
 In the shapes below `m` counts shadow models, `n` records and `a` those of a block.
 """
@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 from jaxtyping import Array, Bool, Float, Integer, Shaped
+
+from jaxpriv import _check
 
 IsMember = Bool[Array | np.ndarray, "m n"] | Integer[Array | np.ndarray, "m n"]
 
@@ -19,29 +21,29 @@ def blocks(n: int) -> Iterator[slice]:
     return (slice(i, i + _BLOCK) for i in range(0, max(n, 1), _BLOCK))
 
 
-def without_nan(name: str, values: Shaped[Array | np.ndarray, "..."]) -> np.ndarray:
-    """Gives the array as it is, in its own float type, or raises ValueError for NaN."""
-    array = np.asarray(values)
-    if np.isnan(array).any():
-        raise ValueError(f"Expected {name} without NaN, got {np.isnan(array).sum()} NaN.")
-    return array
+def as_bool(values: IsMember) -> Bool[np.ndarray, "m n"]:
+    """Returns membership as bool, or raises ValueError for numbers other than 0 and 1."""
+    return _check.membership(values, name="shadow_is_member")
 
 
-def is_member(values: IsMember) -> Bool[np.ndarray, "m n"]:
-    """Gives membership as bool, or raises ValueError for numbers other than 0 and 1."""
-    array = np.asarray(values)
-    if array.dtype != bool and not np.isin(array, (0, 1)).all():
-        raise ValueError("Expected shadow_is_member to hold only 0 and 1, got other numbers.")
-    return array.astype(bool, copy=False)
+def have_in_and_out(is_member: Bool[np.ndarray, "m n"]) -> Bool[np.ndarray, " n"]:
+    """Whether each record has both an IN and an OUT shadow model."""
+    num_in = is_member.sum(axis=0)
+    return (num_in > 0) & (num_in < len(is_member))
 
 
-def fitting(target: np.ndarray, shadows: np.ndarray, inside: np.ndarray) -> None:
+def have_out(is_member: Bool[np.ndarray, "m n"]) -> Bool[np.ndarray, " n"]:
+    """Whether each record has an OUT shadow model."""
+    return is_member.sum(axis=0) < len(is_member)
+
+
+def check_shapes(target: np.ndarray, shadows: np.ndarray, is_member: np.ndarray) -> None:
     """Raises ValueError unless shapes are [n], [m, n] and [m, n], or with queries q behind."""
-    fits = inside.ndim == 2 and shadows.shape == (len(inside), *target.shape)
-    if not (fits and target.ndim in (1, 2) and target.shape[0] == inside.shape[1]):
+    fits = is_member.ndim == 2 and shadows.shape == (len(is_member), *target.shape)
+    if not (fits and target.ndim in (1, 2) and target.shape[0] == is_member.shape[1]):
         raise ValueError(
             f"Expected shapes [n], [m, n] and [m, n], got {list(target.shape)}, "
-            f"{list(shadows.shape)} and {list(inside.shape)}."
+            f"{list(shadows.shape)} and {list(is_member.shape)}."
         )
 
 

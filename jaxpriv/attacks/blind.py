@@ -11,18 +11,18 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Integer, Shaped
 
 from jaxpriv import _check
-from jaxpriv.attacks import _trained
+from jaxpriv.attacks import _networks
 
-_CROSSED = 20
+_NUM_DIRECTIONS = 20
 """Leading directions whose squares and products enter."""
 
-_SELECTED = 100
+_NUM_PRODUCTS = 100
 """Squares and products that enter: those that differ most between the training sides."""
 
 _INVERSE_PENALTY = 1e-2
 
 
-def cross_validated(
+def score_records(
     rng: np.random.Generator,
     x: Shaped[Array | np.ndarray, "n ..."],
     is_member: Bool[Array | np.ndarray, " n"] | Integer[Array | np.ndarray, " n"],
@@ -32,10 +32,11 @@ def cross_validated(
 ) -> Float[np.ndarray, " n"]:
     """Scores each record by a classifier that was trained on the other folds.
 
-    Logistic regression on the standardised inputs and on the 100 most telling of their squares
-    and of the products of their 20 leading directions: it sees shifts of means, of spreads and of
-    the main correlations. Everything is fitted on the training folds alone. An AUC near 1/2 does
-    not prove that the two sides are exchangeable; one clearly above it proves that they are not.
+    Logistic regression on the standardised inputs and on their squares and the products of their
+    20 leading directions, of which the 100 are used that differ most between members and
+    non-members: it sees shifts of means, of spreads and of the main correlations. Everything is
+    fitted on the training folds alone. An AUC near 1/2 does not prove that the two sides are
+    exchangeable; one clearly above it proves that they are not.
 
     Args:
       rng: advanced; equal generators give equal scores.
@@ -58,15 +59,15 @@ def cross_validated(
     """
     from sklearn import model_selection
 
-    inputs, truth = _trained.finite("x", x).astype(np.float32), np.asarray(is_member)
+    inputs = _networks.finite_float64("x", x).astype(np.float32)
+    truth = _check.membership(_check.scores(is_member, name="is_member"))
     _check.positive_int(folds=folds)
     _check.same_length(x=inputs, is_member=truth)
-    if not np.isin(truth, (0, 1)).all():
-        raise ValueError("Expected is_member to hold only 0 and 1, got other numbers.")
-    ins, outs = int((truth == 1).sum()), int((truth == 0).sum())
-    if not 2 <= folds <= min(ins, outs):
+    num_in, num_out = int(truth.sum()), int((~truth).sum())
+    if not 2 <= folds <= min(num_in, num_out):
         raise ValueError(
-            f"Expected 2 <= folds <= members and non-members, got folds={folds}, {ins} and {outs}."
+            f"Expected 2 <= folds <= members and non-members, got folds={folds}, {num_in} and "
+            f"{num_out}."
         )
     if group is not None:
         _check.same_length(x=inputs, group=group)
@@ -78,12 +79,12 @@ def cross_validated(
     split = stratified[group is not None](folds, shuffle=True, random_state=seed)
     scores = np.zeros(len(flat))
     width = flat.shape[1]
-    for train, held_out in split.split(flat, truth, group):
-        model = _classifier(width, min(_CROSSED, width, len(train)), seed)
+    for train, rest in split.split(flat, truth, group):
+        model = _classifier(width, min(_NUM_DIRECTIONS, width, len(train)), seed)
         # Inputs that never vary have no leading directions: 0 / 0 in their explained shares.
         with np.errstate(invalid="ignore"):
             model.fit(flat[train], truth[train])
-        scores[held_out] = model.decision_function(flat[held_out])
+        scores[rest] = model.decision_function(flat[rest])
     return scores
 
 
@@ -95,8 +96,8 @@ def _classifier(width: int, crossed: int, seed: int) -> Any:
     second_order = pipeline.make_union(
         preprocessing.FunctionTransformer(np.square), pipeline.make_pipeline(directions, products)
     )
-    most = min(_SELECTED, width + crossed * (crossed + 3) // 2)
-    selected = feature_selection.SelectKBest(_difference, k=most)
+    num_selected = min(_NUM_PRODUCTS, width + crossed * (crossed + 3) // 2)
+    selected = feature_selection.SelectKBest(_difference, k=num_selected)
     return pipeline.make_pipeline(
         preprocessing.StandardScaler(),
         pipeline.make_union(
@@ -109,9 +110,8 @@ def _classifier(width: int, crossed: int, seed: int) -> Any:
 
 
 def _difference(
-    columns: Float[np.ndarray, "n p"], is_member: np.ndarray
+    columns: Float[np.ndarray, "n p"], is_member: Bool[np.ndarray, " n"]
 ) -> Float[np.ndarray, " p"]:
     """How many deviations apart the means of the two sides are."""
-    inside = is_member.astype(bool)
-    gap = columns[inside].mean(axis=0) - columns[~inside].mean(axis=0)
-    return np.abs(gap) / _trained.spread(columns)
+    gap = columns[is_member].mean(axis=0) - columns[~is_member].mean(axis=0)
+    return np.abs(gap) / _networks.safe_std(columns)

@@ -16,24 +16,30 @@ from jaxpriv import _check
 from jaxpriv.attacks import _shadows
 from jaxpriv.attacks._shadows import IsMember
 
-_LARGEST = 1e100
-"""Scores beyond count as this. With _SMALLEST it keeps every ratio below 1e301."""
+MIN_SHADOWS = 16
+"""Below this, the distributions are estimated from fewer than 8 shadow models a side."""
 
-_SMALLEST = 1e-100
+Variance = Literal["fixed", "per_example"]
+"""One variance for all records on each side, or each record's own."""
+
+_SCORE_LIMIT = 1e100
+"""Signals are clipped to this magnitude. With _MIN_VARIANCE it keeps every ratio below 1e301."""
+
+_MIN_VARIANCE = 1e-100
 """Smallest variance, where all scores of a side are zero or nearly so."""
 
-_FLOOR = 1e-6
+_MIN_VARIANCE_RATIO = 1e-6
 """Smallest variance of one record, as a share of the median one."""
 
-_WILD = 100.0
-"""A record's variance beyond this many median ones counts as this in the fixed variance."""
+_MAX_VARIANCE_RATIO = 100.0
+"""In the pooled variance, each record's variance is capped at this multiple of the median."""
 
 _ROUNDING = 1e-10
 """Deviations below this share of a record's mean are rounding, not spread."""
 
 
-class _Side(NamedTuple):
-    """Moments of each record's scores under the shadows that hold it, or that do not."""
+class _Moments(NamedTuple):
+    """Moments of each record's signals under its IN shadow models, or its OUT ones."""
 
     size: Int[np.ndarray, " a"]
     mean: Float[np.ndarray, " a"]
@@ -41,11 +47,11 @@ class _Side(NamedTuple):
 
 
 def online(
-    scores: Shaped[Array | np.ndarray, "n *q"],
-    shadow_scores: Shaped[Array | np.ndarray, "m n *q"],
+    signals: Shaped[Array | np.ndarray, "n *q"],
+    shadow_signals: Shaped[Array | np.ndarray, "m n *q"],
     shadow_is_member: IsMember,
     *,
-    variance: Literal["fixed", "per_example"] = "fixed",
+    variance: Variance = "fixed",
 ) -> Float[np.ndarray, " n"]:
     """Scores records by the log likelihood ratio of Gaussians fitted to IN and OUT shadows.
 
@@ -58,8 +64,8 @@ def online(
     count as the extreme finite ones among target and shadows, those beyond 1e100 as 1e100.
 
     Args:
-      scores: the target's score of each record; logit_confidence is close to Gaussian.
-      shadow_scores: the same score under each shadow model.
+      signals: the target's score of each record; logit_confidence is close to Gaussian.
+      shadow_signals: the same score under each shadow model.
       shadow_is_member: which records each shadow model was trained on.
       variance: "fixed" or "per_example".
 
@@ -76,30 +82,30 @@ def online(
 
     Example:
       >>> shadows = np.array([[3.0], [5.0], [0.0], [2.0]])
-      >>> inside = np.array([[True], [True], [False], [False]])
-      >>> online(np.array([3.5]), shadows, inside).round(6)
+      >>> is_member = np.array([[True], [True], [False], [False]])
+      >>> online(np.array([3.5]), shadows, is_member).round(6)
       array([1.5])
     """
 
-    def one_query(target, shadows, inside):
+    def one_query(target, shadows, is_member):
         low, high = _finite_range(target, shadows)
-        ins, outs = _moments(shadows, (inside, ~inside), low, high)
-        both = (ins.size > 0) & (outs.size > 0)
-        gap = (ins.mean - outs.mean)[both]
-        var_in, var_out = _variances((ins, outs), gap, own=variance == "per_example")
+        in_side, out_side = _moments(shadows, (is_member, ~is_member), low, high)
+        both = (in_side.size > 0) & (out_side.size > 0)
+        gap = (in_side.mean - out_side.mean)[both]
+        var_in, var_out = _variances((in_side, out_side), gap, variance=variance)
         s = np.clip(target, low, high)
-        return np.where(both, _log_ratio(s, ins.mean, var_in, outs.mean, var_out), 0.0)
+        return np.where(both, _log_ratio(s, in_side.mean, var_in, out_side.mean, var_out), 0.0)
 
     _check.one_of(("fixed", "per_example"), variance=variance)
-    return _summed(one_query, scores, shadow_scores, shadow_is_member)
+    return _summed(one_query, signals, shadow_signals, shadow_is_member)
 
 
 def offline(
-    scores: Shaped[Array | np.ndarray, "n *q"],
-    shadow_scores: Shaped[Array | np.ndarray, "m n *q"],
+    signals: Shaped[Array | np.ndarray, "n *q"],
+    shadow_signals: Shaped[Array | np.ndarray, "m n *q"],
     shadow_is_member: IsMember,
     *,
-    variance: Literal["fixed", "per_example"] = "fixed",
+    variance: Variance = "fixed",
 ) -> Float[np.ndarray, " n"]:
     """Scores records by a one-sided test against the Gaussian of their OUT shadows alone.
 
@@ -109,14 +115,14 @@ def offline(
     scale. Beyond 38 deviations all scores are 0.
 
     Args:
-      scores: the target's score of each record; logit_confidence is close to Gaussian.
-      shadow_scores: the same score under each shadow model.
+      signals: the target's score of each record; logit_confidence is close to Gaussian.
+      shadow_signals: the same score under each shadow model.
       shadow_is_member: which records each shadow model was trained on; IN scores enter no moment.
       variance: "fixed" or "per_example".
 
     Returns:
       Log probabilities, at most 0, finite. A query without an OUT shadow counts log 1/2, the
-      median of a non-member; `covered_offline` tells where.
+      median of a non-member; see `covered_offline`.
 
     Raises:
       ValueError: for NaN, shapes that do not fit, membership other than 0 and 1, or an unknown
@@ -127,20 +133,20 @@ def offline(
     """
     from scipy import special
 
-    def one_query(target, shadows, inside):
-        z, _, known = _standardised(target, shadows, inside, own=variance == "per_example")
+    def one_query(target, shadows, is_member):
+        z, _, known = _standardised(target, shadows, is_member, variance=variance)
         return np.where(known, special.log_ndtr(z), np.log(0.5))
 
     _check.one_of(("fixed", "per_example"), variance=variance)
-    return _summed(one_query, scores, shadow_scores, shadow_is_member)
+    return _summed(one_query, signals, shadow_signals, shadow_is_member)
 
 
 def offline_density(
-    scores: Shaped[Array | np.ndarray, "n *q"],
-    shadow_scores: Shaped[Array | np.ndarray, "m n *q"],
+    signals: Shaped[Array | np.ndarray, "n *q"],
+    shadow_signals: Shaped[Array | np.ndarray, "m n *q"],
     shadow_is_member: IsMember,
     *,
-    variance: Literal["fixed", "per_example"] = "fixed",
+    variance: Variance = "fixed",
 ) -> Float[np.ndarray, " n"]:
     """Scores records by how unlikely their score is without them: -log N(s; mean_out, var_out).
 
@@ -149,30 +155,30 @@ def offline_density(
     Prefer `offline`.
 
     Args:
-      scores: the target's score of each record; logit_confidence is close to Gaussian.
-      shadow_scores: the same score under each shadow model.
+      signals: the target's score of each record; logit_confidence is close to Gaussian.
+      shadow_signals: the same score under each shadow model.
       shadow_is_member: which records each shadow model was trained on; IN scores enter no moment.
       variance: "fixed" or "per_example".
 
     Returns:
       Negative log densities, nats, finite. A query without an OUT shadow counts the mean of a
-      non-member, (1 + log(2 pi var)) / 2; `covered_offline` tells where.
+      non-member, (1 + log(2 pi var)) / 2; see `covered_offline`.
 
     Raises:
       ValueError: for NaN, shapes that do not fit, membership other than 0 and 1, or an unknown
         variance.
     """
 
-    def one_query(target, shadows, inside):
-        z, var_out, known = _standardised(target, shadows, inside, own=variance == "per_example")
+    def one_query(target, shadows, is_member):
+        z, var_out, known = _standardised(target, shadows, is_member, variance=variance)
         return (np.log(2 * np.pi * var_out) + np.where(known, z**2, 1.0)) / 2
 
     _check.one_of(("fixed", "per_example"), variance=variance)
-    return _summed(one_query, scores, shadow_scores, shadow_is_member)
+    return _summed(one_query, signals, shadow_signals, shadow_is_member)
 
 
 def covered(shadow_is_member: IsMember) -> Bool[np.ndarray, " n"]:
-    """Tells which records have both an IN and an OUT shadow model, as `online` needs.
+    """Computes which records have both an IN and an OUT shadow model, as `online` needs.
 
     Args:
       shadow_is_member: which records each shadow model was trained on.
@@ -183,58 +189,55 @@ def covered(shadow_is_member: IsMember) -> Bool[np.ndarray, " n"]:
     Raises:
       ValueError: for membership other than 0 and 1.
     """
-    inside = _shadows.is_member(shadow_is_member)
-    held = inside.sum(axis=0)
-    return (held > 0) & (held < len(inside))
+    return _shadows.have_in_and_out(_shadows.as_bool(shadow_is_member))
 
 
 def covered_offline(shadow_is_member: IsMember) -> Bool[np.ndarray, " n"]:
-    """Tells which records have an OUT shadow model, as the offline attacks need.
+    """Computes which records have an OUT shadow model, as the offline attacks need.
 
     Args:
       shadow_is_member: which records each shadow model was trained on.
 
     Returns:
-      True where they have evidence; elsewhere their score is that of a middling non-member.
+      True where they have evidence; elsewhere the score is the median score of a non-member.
 
     Raises:
       ValueError: for membership other than 0 and 1.
     """
-    inside = _shadows.is_member(shadow_is_member)
-    return inside.sum(axis=0) < len(inside)
+    return _shadows.have_out(_shadows.as_bool(shadow_is_member))
 
 
 def _summed(
     one_query: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
-    scores: Shaped[Array | np.ndarray, "n *q"],
-    shadow_scores: Shaped[Array | np.ndarray, "m n *q"],
+    signals: Shaped[Array | np.ndarray, "n *q"],
+    shadow_signals: Shaped[Array | np.ndarray, "m n *q"],
     shadow_is_member: IsMember,
 ) -> Float[np.ndarray, " n"]:
     """Checks the arrays and adds up the queries."""
-    target = _shadows.without_nan("scores", scores)
-    shadows = _shadows.without_nan("shadow_scores", shadow_scores)
-    inside = _shadows.is_member(shadow_is_member)
-    _shadows.fitting(target, shadows, inside)
+    target = _check.real_array("signals", signals)
+    shadows = _check.real_array("shadow_signals", shadow_signals)
+    is_member = _shadows.as_bool(shadow_is_member)
+    _shadows.check_shapes(target, shadows, is_member)
     target = target.astype(np.float64)
     if target.ndim == 1:
-        return one_query(target, shadows, inside)
-    queries = [one_query(target[:, i], shadows[..., i], inside) for i in range(target.shape[1])]
+        return one_query(target, shadows, is_member)
+    queries = [one_query(target[:, i], shadows[..., i], is_member) for i in range(target.shape[1])]
     return np.sum(queries, axis=0) if queries else np.zeros(len(target))
 
 
 def _standardised(
     target: Float[np.ndarray, " n"],
     shadows: Shaped[np.ndarray, "m n"],
-    inside: Bool[np.ndarray, "m n"],
+    is_member: Bool[np.ndarray, "m n"],
     *,
-    own: bool,
+    variance: Variance,
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
     """(s - mean_out) / sd_out, the variances, and whether there is an OUT shadow."""
     low, high = _finite_range(target, shadows)
-    (outs,) = _moments(shadows, (~inside,), low, high)
-    known = outs.size > 0
-    gap = np.clip(target, low, high) - outs.mean
-    (variances,) = _variances((outs,), gap[known], own=own)
+    (out_side,) = _moments(shadows, (~is_member,), low, high)
+    known = out_side.size > 0
+    gap = np.clip(target, low, high) - out_side.mean
+    (variances,) = _variances((out_side,), gap[known], variance=variance)
     return gap / np.sqrt(variances), variances, known
 
 
@@ -243,56 +246,58 @@ def _moments(
     chosen: Sequence[Bool[np.ndarray, "m n"]],
     low: float,
     high: float,
-) -> list[_Side]:
+) -> list[_Moments]:
     """The moments of each side, block by block, so that no float64 copy of all is made."""
     sides = [[] for _ in chosen]
     for rows in _shadows.blocks(shadows.shape[1]):
         block = _shadows.float64_block(shadows, rows, low, high)
         for side, mask in zip(sides, chosen, strict=True):
             side.append(_block(block, mask[:, rows]))
-    return [_Side(*map(np.concatenate, zip(*side, strict=True))) for side in sides]
+    return [_Moments(*map(np.concatenate, zip(*side, strict=True))) for side in sides]
 
 
-def _block(shadows: Float[np.ndarray, "m a"], chosen: Bool[np.ndarray, "m a"]) -> _Side:
+def _block(shadows: Float[np.ndarray, "m a"], chosen: Bool[np.ndarray, "m a"]) -> _Moments:
     """Sums over the chosen scores of each record; in two passes, as squares of scores cancel."""
     size = chosen.sum(axis=0)
     mean = (shadows * chosen).sum(axis=0) / np.maximum(size, 1)
     deviation = (shadows - mean) * chosen
-    return _Side(size, mean, np.einsum("ma,ma->a", deviation, deviation))
+    return _Moments(size, mean, np.einsum("ma,ma->a", deviation, deviation))
 
 
 def _variances(
-    sides: Sequence[_Side], gap: Float[np.ndarray, " b"], *, own: bool
+    sides: Sequence[_Moments], gap: Float[np.ndarray, " b"], *, variance: Variance
 ) -> list[Float[np.ndarray, " n"]]:
     """The variance of each record's scores on each side, all positive."""
-    known = [_fixed(side) for side in sides if (side.size > 1).any()]
+    pooled = [_pooled_variance(side) for side in sides if (side.size > 1).any()]
     # Where no record repeats on any side, the variance that ignores membership is left.
-    known = known or [float(np.square(gap).mean()) / 2 if gap.size else 1.0]
-    fixed = (known[0], known[-1])[: len(sides)]
+    pooled = pooled or [float(np.square(gap).mean()) / 2 if gap.size else 1.0]
+    fixed = (pooled[0], pooled[-1])[: len(sides)]
     rounding = _ROUNDING * np.max([np.abs(side.mean) for side in sides], axis=0)
-    least = np.maximum(rounding**2, _SMALLEST)
-    values = _own(sides, fixed) if own else fixed
-    return [np.maximum(value, least) for value in values]
+    lowest = np.maximum(rounding**2, _MIN_VARIANCE)
+    values = _per_example_variances(sides, fixed) if variance == "per_example" else fixed
+    return [np.maximum(value, lowest) for value in values]
 
 
-def _fixed(side: _Side) -> float:
+def _pooled_variance(side: _Moments) -> float:
     """The pooled variance; one record with a wild score must not set it for all."""
     freedom = np.maximum(side.size - 1, 0)
-    own = side.squares / np.maximum(freedom, 1)
-    median = float(np.median(own[freedom > 0]))
-    most = _WILD * median if median > 0 else np.inf
-    return float((np.minimum(own, most) * freedom).sum() / freedom.sum())
+    variances = side.squares / np.maximum(freedom, 1)
+    median = float(np.median(variances[freedom > 0]))
+    limit = _MAX_VARIANCE_RATIO * median if median > 0 else np.inf
+    return float((np.minimum(variances, limit) * freedom).sum() / freedom.sum())
 
 
-def _own(sides: Sequence[_Side], fixed: Sequence[float]) -> list[Float[np.ndarray, " n"]]:
+def _per_example_variances(
+    sides: Sequence[_Moments], fixed: Sequence[float]
+) -> list[Float[np.ndarray, " n"]]:
     """Each record's unbiased variances; all sides have one floor, so equal sides stay equal."""
     repeated = [side.size > 1 for side in sides]
-    own = [side.squares / np.maximum(side.size - 1, 1) for side in sides]
-    seen = np.concatenate([values[rows] for values, rows in zip(own, repeated, strict=True)])
-    floor = _FLOOR * np.median(seen) if seen.size else 0.0
+    variances = [side.squares / np.maximum(side.size - 1, 1) for side in sides]
+    known = np.concatenate([v[rows] for v, rows in zip(variances, repeated, strict=True)])
+    floor = _MIN_VARIANCE_RATIO * np.median(known) if known.size else 0.0
     return [
-        np.where(rows, np.maximum(values, floor), whole)
-        for values, rows, whole in zip(own, repeated, fixed, strict=True)
+        np.where(rows, np.maximum(values, floor), pooled)
+        for values, rows, pooled in zip(variances, repeated, fixed, strict=True)
     ]
 
 
@@ -319,5 +324,5 @@ def _finite_range(
         low, high = np.min(finite, initial=low), np.max(finite, initial=high)
     if low > high:
         return -1.0, 1.0
-    low, high = np.clip([low, high], -_LARGEST, _LARGEST)
+    low, high = np.clip([low, high], -_SCORE_LIMIT, _SCORE_LIMIT)
     return float(low), float(high)

@@ -14,7 +14,8 @@ from jaxtyping import Array, ArrayLike, Float, Integer, PRNGKeyArray, Shaped
 
 from jaxpriv import _check
 from jaxpriv._types import Params
-from jaxpriv.attacks import _trained
+from jaxpriv.attacks import _networks
+from jaxpriv.attacks._networks import Training
 
 
 class Outputs(NamedTuple):
@@ -26,7 +27,7 @@ class Outputs(NamedTuple):
     """
 
     predictions: Shaped[Array | np.ndarray, "n c"]
-    labels: Integer[Array | np.ndarray, " n"]
+    labels: Shaped[Array | np.ndarray, "n ..."]
 
 
 class AttackNet(nn.Module):
@@ -51,9 +52,9 @@ class AttackNet(nn.Module):
                 x = nn.relu(dense(width)(x))
             return x
 
-        seen = tower(prediction, 1024, 512, 64)
-        told = tower(jax.nn.one_hot(label, len(prediction)), 512, 64)
-        joined = tower(jnp.concatenate([seen, told]), 256, 64)
+        from_output = tower(prediction, 1024, 512, 64)
+        from_label = tower(jax.nn.one_hot(label, len(prediction)), 512, 64)
+        joined = tower(jnp.concatenate([from_output, from_label]), 256, 64)
         return dense(1)(joined)[0]
 
 
@@ -68,34 +69,18 @@ def log_odds(
       label: the true class.
 
     Returns:
-      Log odds at even priors, nats; > 0 says member. Differentiable in all floats.
+      Log odds at even priors, nats; > 0 indicates a member. Differentiable in all floats.
     """
     return AttackNet().apply(params, prediction, label)  # pyright: ignore[reportReturnType]
 
 
-def log_h(
-    params: Params, prediction: Float[Array | np.ndarray, " c"], label: Integer[ArrayLike, ""]
-) -> Float[Array, ""]:
-    """Computes log h(x, y, f(x)) of one example, the term of adversarial regularisation.
-
-    Args:
-      params: of AttackNet.
-      prediction: f(x) of the kind that the attack was trained on.
-      label: the true class.
-
-    Returns:
-      The log of the probability of membership, at most 0, by log_sigmoid: never -inf.
-    """
-    return jax.nn.log_sigmoid(log_odds(params, prediction, label))
-
-
-def gain(params: Params, members: Outputs, others: Outputs) -> Float[Array, ""]:
-    """Computes the attacker's gain, E[log h] / 2 over members + E[log(1 - h)] / 2 over others.
+def gain(params: Params, members: Outputs, nonmembers: Outputs) -> Float[Array, ""]:
+    """Computes the attacker's gain, E[log h] / 2 over members + E[log(1 - h)] / 2 over non-members.
 
     Args:
       params: of AttackNet.
       members: float predictions of members.
-      others: of non-members; either side has weight 1/2, however many there are.
+      nonmembers: of non-members; either side has weight 1/2, however many there are.
 
     Returns:
       The gain: -log 2 without evidence, at most 0.
@@ -105,55 +90,50 @@ def gain(params: Params, members: Outputs, others: Outputs) -> Float[Array, ""]:
       2018, equations 3 and 4.
     """
     batched = jax.vmap(log_odds, in_axes=(None, 0, 0))
-    return _trained.gain(batched(params, *members), batched(params, *others))
+    return _networks.gain(batched(params, *members), batched(params, *nonmembers))
 
 
 def fit(
     key: PRNGKeyArray,
     members: Outputs,
-    others: Outputs,
+    nonmembers: Outputs,
     *,
-    steps: int,
-    batch_size: int = 128,
-    learning_rate: float = 1e-3,
+    training: Training = _networks.DEFAULT,
 ) -> Params:
-    """Trains AttackNet to tell known members from known non-members.
+    """Trains AttackNet to separate known members from known non-members.
 
-    Maximises `gain` by Adam; every batch holds half members and half others, drawn with
+    Maximises `gain` by Adam; every batch holds half members and half non-members, drawn with
     replacement, so the two may differ in number.
 
     Args:
       key: consumed.
       members: outputs for records that the classifier was trained on.
-      others: outputs for records that it was not trained on.
-      steps: of Adam; the small weights at the start hold the first hundred or so back.
-      batch_size: records a step; even.
-      learning_rate: of Adam; the paper's is 1e-3.
+      nonmembers: outputs for records that it was not trained on.
+      training: steps, batch size and learning rate; the paper's rate is 1e-3. The first hundred
+        steps or so change little, as the weights start small.
 
     Returns:
       The parameters of AttackNet, for `apply`.
 
     Raises:
-      ValueError: for NaN or infinite predictions, labels out of range, no members or no others,
-        unequal numbers of classes, or a batch size that is odd.
+      ValueError: for NaN or infinite predictions, labels out of range, no members, no non-members,
+        or unequal numbers of classes.
 
     References:
       Nasr et al., Machine Learning with Membership Privacy using Adversarial Regularization,
       2018, section 5.3.
     """
-    _check.positive_int(steps=steps)
-    _trained.even(batch_size=batch_size)
-    ins, outs = _checked(members), _checked(others)
-    if not (len(ins.labels) and len(outs.labels)):
+    checked = _checked(members), _checked(nonmembers)
+    sizes = [len(outputs.labels) for outputs in checked]
+    if 0 in sizes:
+        raise ValueError(f"Expected members and non-members, got {sizes[0]} and {sizes[1]}.")
+    widths = [outputs.predictions.shape[1] for outputs in checked]
+    if widths[0] != widths[1]:
         raise ValueError(
-            f"Expected members and others, got {len(ins.labels)} and {len(outs.labels)}."
+            f"Expected equally many classes, got {widths[0]} for members and {widths[1]} for "
+            "non-members."
         )
-    if ins.predictions.shape[1] != outs.predictions.shape[1]:
-        raise ValueError(
-            f"Expected equally many classes, got {ins.predictions.shape[1]} for members "
-            f"and {outs.predictions.shape[1]} for others."
-        )
-    return _train(key, ins, outs, steps, batch_size, learning_rate)
+    return _train(key, *checked, training)
 
 
 def apply(fitted: Params, outputs: Outputs) -> Float[np.ndarray, " n"]:
@@ -164,7 +144,7 @@ def apply(fitted: Params, outputs: Outputs) -> Float[np.ndarray, " n"]:
       outputs: the target's, of the kind that `fit` saw.
 
     Returns:
-      Log odds at even priors, nats; > 0 says member.
+      Log odds at even priors, nats; > 0 indicates a member.
 
     Raises:
       ValueError: for NaN or infinite predictions, or labels out of range.
@@ -175,26 +155,26 @@ def apply(fitted: Params, outputs: Outputs) -> Float[np.ndarray, " n"]:
 _every_log_odds = jax.jit(jax.vmap(log_odds, in_axes=(None, 0, 0)))
 
 
-@functools.partial(jax.jit, static_argnames=("steps", "batch_size"))
-def _train(key, members, others, steps, batch_size, learning_rate):
+@functools.partial(jax.jit, static_argnames=("training",))
+def _train(key, members, nonmembers, training):
     init_key, train_key = jax.random.split(key)
 
     def draw(key, outputs):
-        rows = jax.random.randint(key, (batch_size // 2,), 0, len(outputs.labels))
+        rows = jax.random.randint(key, (training.batch_size // 2,), 0, len(outputs.labels))
         return jax.tree.map(lambda leaf: leaf[rows], outputs)
 
     def loss(params, key):
         in_key, out_key = jax.random.split(key)
-        return -gain(params, draw(in_key, members), draw(out_key, others))
+        return -gain(params, draw(in_key, members), draw(out_key, nonmembers))
 
     params = AttackNet().init(init_key, members.predictions[0], members.labels[0])
-    return _trained.minimise(train_key, loss, params, steps=steps, learning_rate=learning_rate)
+    return _networks.minimise(train_key, loss, params, training=training)
 
 
 def _checked(outputs: Outputs) -> Outputs:
-    predictions = _trained.finite("predictions", outputs.predictions)
+    predictions = _networks.finite_float64("predictions", outputs.predictions)
     if predictions.ndim != 2:
         raise ValueError(f"Expected predictions [n, c], got shape {list(predictions.shape)}.")
-    labels = _trained.classes(outputs.labels, predictions.shape[1])
+    labels = _check.labels(outputs.labels, num_classes=predictions.shape[1])
     _check.same_length(predictions=predictions, labels=labels)
     return Outputs(jnp.asarray(predictions, jnp.float32), jnp.asarray(labels))

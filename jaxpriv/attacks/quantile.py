@@ -1,4 +1,4 @@
-"""The quantile attack: how high a score would be for a record if it were no member.
+"""The quantile attack: how high a record's signal would be if it were not a member.
 
 It needs known non-members and the target alone: no shadow models. In the shapes below `n` counts
 records, `d` features, `r` false positive rates.
@@ -15,28 +15,30 @@ from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from jaxpriv import _check
 from jaxpriv._types import Params
-from jaxpriv.attacks import _trained
+from jaxpriv.attacks import _networks
+from jaxpriv.attacks._networks import Training
 from jaxpriv.models import MLP
 
 _WIDTHS = (64, 64)
 
-_FARTHEST = 10.0
+_INPUT_CLIP = 10.0
+"""Features beyond this many deviations count as this."""
 
-_CLOSEST = 1e-3
-"""Least distance between neighbouring quantiles, in deviations of the score."""
+_MIN_QUANTILE_GAP = 1e-3
+"""Smallest distance between neighbouring quantiles, in deviations of the signal."""
 
 
 class Fitted(NamedTuple):
-    """The quantile model and the units of what goes in and comes out.
+    """The quantile model and the scales of its inputs and outputs.
 
     params: of the network.
-    features, scores: mean and standard deviation of either among the known non-members.
+    features, signals: mean and standard deviation of either among the known non-members.
     fprs: the false positive rates, descending, so that their quantiles ascend.
     """
 
     params: Params
     features: tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]
-    scores: tuple[float, float]
+    signals: tuple[float, float]
     fprs: tuple[float, ...]
 
 
@@ -48,7 +50,7 @@ def pinball(
     Its mean is smallest where the prediction is the level-quantile.
 
     Args:
-      error: score - predicted quantile.
+      error: signal - predicted quantile.
       level: of the quantile, in (0, 1).
 
     Returns:
@@ -63,14 +65,12 @@ def pinball(
 def fit(
     key: PRNGKeyArray,
     features: Shaped[Array | np.ndarray, "n d"],
-    scores: Shaped[Array | np.ndarray, " n"],
+    signals: Shaped[Array | np.ndarray, " n"],
     *,
     fprs: Sequence[float],
-    steps: int = 2000,
-    batch_size: int = 256,
-    learning_rate: float = 1e-3,
+    training: Training = _networks.DEFAULT,
 ) -> Fitted:
-    """Learns the (1 - fpr) quantiles of a non-member's score from its features.
+    """Learns the (1 - fpr) quantiles of a non-member's signal from its features.
 
     One network with two hidden layers gives all quantiles; each is the one before plus a positive
     step, so they never cross. Their pinball losses are averaged.
@@ -78,12 +78,10 @@ def fit(
     Args:
       key: consumed.
       features: of known non-members; what the score depends on, e.g. flattened inputs.
-      scores: the target's score of each; logit_confidence suits.
+      signals: the target's signal of each; logit_confidence suits.
       fprs: at least two distinct false positive rates, in (0, 1). Those below about 10 / n
         rest on next to no records.
-      steps: of Adam.
-      batch_size: records a step, drawn with replacement.
-      learning_rate: of Adam.
+      training: steps, batch size (records drawn with replacement) and learning rate.
 
     Returns:
       The attack, for `apply` and `quantiles`.
@@ -96,27 +94,30 @@ def fit(
       Bertran et al., Scalable Membership Inference Attacks via Quantile Regression, 2023,
       with several rates at once.
     """
-    _check.positive_int(steps=steps, batch_size=batch_size)
     for fpr in fprs:
         _check.open_unit(fpr=fpr)
     if len(set(fprs)) < max(2, len(fprs)):
         raise ValueError(f"Expected at least two distinct fprs, got {list(fprs)}.")
-    x, s = _trained.finite("features", features), _trained.finite("scores", scores)
-    _check.same_length(features=x, scores=s)
+    x, s = (
+        _networks.finite_float64("features", features),
+        _networks.finite_float64("signals", signals),
+    )
+    _check.same_length(features=x, signals=s)
     if len(s) < 2:
         raise ValueError(f"Expected at least two known non-members, got {len(s)}.")
     ordered = tuple(sorted((float(fpr) for fpr in fprs), reverse=True))
-    units_x, units_s = (x.mean(axis=0), _trained.spread(x)), (s.mean(), _trained.spread(s))
+    x_mean_std = (x.mean(axis=0), _networks.safe_std(x))
+    s_mean_std = (s.mean(), _networks.safe_std(s))
     levels = jnp.asarray([1 - fpr for fpr in ordered], jnp.float32)
-    data = (_inputs(x, units_x), _standard(s, units_s))
-    params = _train(key, data, levels, steps, batch_size, learning_rate)
-    return Fitted(params, units_x, (float(units_s[0]), float(units_s[1])), ordered)
+    data = (_inputs(x, x_mean_std), _standard(s, s_mean_std))
+    params = _train(key, data, levels, training)
+    return Fitted(params, x_mean_std, (float(s_mean_std[0]), float(s_mean_std[1])), ordered)
 
 
 def quantiles(
     fitted: Fitted, features: Shaped[Array | np.ndarray, "n d"]
 ) -> Float[np.ndarray, "n r"]:
-    """Predicts the score that a non-member exceeds with probability fpr.
+    """Predicts the signal that a non-member exceeds with probability fpr.
 
     Args:
       fitted: from `fit`.
@@ -128,32 +129,32 @@ def quantiles(
     Raises:
       ValueError: for NaN or infinite features, or another number of them.
     """
-    x = _trained.finite("features", features)
+    x = _networks.finite_float64("features", features)
     if x.ndim != 2 or x.shape[1] != len(fitted.features[0]):
         raise ValueError(
             f"Expected features [n, {len(fitted.features[0])}], got shape {list(x.shape)}."
         )
     standard = _predict(fitted.params, _inputs(x, fitted.features), len(fitted.fprs))
-    mean, deviation = fitted.scores
+    mean, deviation = fitted.signals
     return mean + deviation * np.asarray(standard, np.float64)
 
 
 def apply(
     fitted: Fitted,
     features: Shaped[Array | np.ndarray, "n d"],
-    scores: Shaped[Array | np.ndarray, " n"],
+    signals: Shaped[Array | np.ndarray, " n"],
 ) -> Float[np.ndarray, " n"]:
-    """Scores records by where their score lies among what a non-member's would be.
+    """Scores records by where their signal lies among what a non-member's would be.
 
     The scale is that of a standard normal: the quantile at rate fpr is sent to Phi^-1(1 - fpr),
-    scores between two quantiles linearly, those beyond along the nearest two. So the result
-    exceeds Phi^-1(1 - fpr) just when the score exceeds the record's own quantile: one threshold
+    signals between two quantiles linearly, those beyond along the nearest two. So the result
+    exceeds Phi^-1(1 - fpr) just when the signal exceeds the record's own quantile: one threshold
     for all records has about that false positive rate.
 
     Args:
       fitted: from `fit`.
       features: of the records to attack, of the kind that `fit` saw.
-      scores: the target's score of each; infinite ones stay infinite.
+      signals: the target's signal of each; infinite ones stay infinite.
 
     Returns:
       Normal scores; higher = more likely a member.
@@ -163,8 +164,8 @@ def apply(
     """
     from scipy import special
 
-    s, q = _trained.real("scores", scores), quantiles(fitted, features)
-    _check.same_length(features=q, scores=s)
+    s, q = _networks.as_float64("signals", signals), quantiles(fitted, features)
+    _check.same_length(features=q, signals=s)
     z = -special.ndtri(np.array(fitted.fprs))
     below = (s[:, None] > q[:, 1:-1]).sum(axis=1)
     low, high = (np.take_along_axis(q, (below + i)[:, None], axis=1)[:, 0] for i in (0, 1))
@@ -172,9 +173,9 @@ def apply(
 
 
 def _quantiles(params, features, num_rates):
-    """Of one record, ascending, in standard units."""
+    """Quantiles of one record, ascending, in standard units."""
     out = jnp.asarray(MLP(_WIDTHS, num_rates).apply(params, features))
-    steps = jax.nn.softplus(out[1:]) + _CLOSEST
+    steps = jax.nn.softplus(out[1:]) + _MIN_QUANTILE_GAP
     return jnp.cumsum(jnp.concatenate([out[:1], steps]))
 
 
@@ -183,13 +184,13 @@ def _predict(params, features, num_rates):
     return jax.vmap(_quantiles, in_axes=(None, 0, None))(params, features, num_rates)
 
 
-@functools.partial(jax.jit, static_argnames=("steps", "batch_size"))
-def _train(key, data, levels, steps, batch_size, learning_rate):
+@functools.partial(jax.jit, static_argnames=("training",))
+def _train(key, data, levels, training):
     init_key, train_key = jax.random.split(key)
     features, scores = data
 
     def loss(params, key):
-        rows = jax.random.randint(key, (batch_size,), 0, len(scores))
+        rows = jax.random.randint(key, (training.batch_size,), 0, len(scores))
         predicted = jax.vmap(_quantiles, in_axes=(None, 0, None))(
             params, features[rows], len(levels)
         )
@@ -198,14 +199,14 @@ def _train(key, data, levels, steps, batch_size, learning_rate):
         ).mean()
 
     params = MLP(_WIDTHS, len(levels)).init(init_key, features[0])
-    return _trained.minimise(train_key, loss, params, steps=steps, learning_rate=learning_rate)
+    return _networks.minimise(train_key, loss, params, training=training)
 
 
-def _standard(values, units) -> Float[Array, "..."]:
-    mean, deviation = units
+def _standard(values, mean_std) -> Float[Array, "..."]:
+    mean, deviation = mean_std
     return jnp.asarray((values - mean) / deviation, jnp.float32)
 
 
-def _inputs(features, units) -> Float[Array, "n d"]:
-    """Standard units; what lies far outside of what was learned from counts as 10 deviations."""
-    return jnp.clip(_standard(features, units), -_FARTHEST, _FARTHEST)
+def _inputs(features, mean_std) -> Float[Array, "n d"]:
+    """Standardises features, and clips what lies far outside of the training data."""
+    return jnp.clip(_standard(features, mean_std), -_INPUT_CLIP, _INPUT_CLIP)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Shaped
 
 from jaxpriv import _check
-from jaxpriv.attacks import _shadows, lira
+from jaxpriv.attacks import _shadows
 from jaxpriv.attacks._shadows import IsMember
 
 _SLACK = 1e-3
@@ -63,12 +63,14 @@ def online(
     References:
       Zarifzadeh, Liu and Shokri, Low-Cost High-Power Membership Inference Attacks, 2024.
     """
-    target, shadows, inside = _checked(log_probs, shadow_log_probs, shadow_is_member)
+    target, shadows, is_member = _checked(log_probs, shadow_log_probs, shadow_is_member)
     with np.errstate(divide="ignore"):
-        sides = np.logaddexp(_log_mean(shadows, inside), _log_mean(shadows, ~inside))
-    ratio = np.where(lira.covered(inside), _log_ratio(target, sides - np.log(2)), 0.0)
-    others, other_shadows, everywhere_out = _checked_population(population, len(shadows))
-    return _dominated(ratio, _log_ratio(others, _log_mean(other_shadows, everywhere_out)), gamma)
+        sides = np.logaddexp(_log_mean(shadows, is_member), _log_mean(shadows, ~is_member))
+    ratio = np.where(
+        _shadows.have_in_and_out(is_member), _log_ratio(target, sides - np.log(2)), 0.0
+    )
+    reference, reference_shadows, all_out = _checked_population(population, len(shadows))
+    return _dominated(ratio, _log_ratio(reference, _log_mean(reference_shadows, all_out)), gamma)
 
 
 def offline(
@@ -113,20 +115,20 @@ def offline(
         with np.errstate(divide="ignore"):
             return np.logaddexp(np.log((1 + a) / 2) + log_out, np.log((1 - a) / 2))
 
-    target, shadows, inside = _checked(log_probs, shadow_log_probs, shadow_is_member)
-    ratio = _log_ratio(target, log_prior(_log_mean(shadows, ~inside)))
-    ratio = np.where(lira.covered_offline(inside), ratio, 0.0)
-    others, other_shadows, everywhere_out = _checked_population(population, len(shadows))
-    log_out = _log_mean(other_shadows, everywhere_out)
-    return _dominated(ratio, _log_ratio(others, log_prior(log_out)), gamma)
+    target, shadows, is_member = _checked(log_probs, shadow_log_probs, shadow_is_member)
+    ratio = _log_ratio(target, log_prior(_log_mean(shadows, ~is_member)))
+    ratio = np.where(_shadows.have_out(is_member), ratio, 0.0)
+    reference, reference_shadows, all_out = _checked_population(population, len(shadows))
+    log_out = _log_mean(reference_shadows, all_out)
+    return _dominated(ratio, _log_ratio(reference, log_prior(log_out)), gamma)
 
 
 def _dominated(
-    ratio: Float[np.ndarray, " n"], others: Float[np.ndarray, " k"], gamma: float
+    ratio: Float[np.ndarray, " n"], reference: Float[np.ndarray, " k"], gamma: float
 ) -> Float[np.ndarray, " n"]:
-    """The share of the others' log ratios that lie at least log gamma below each ratio."""
+    """The share of the population's log ratios that lie at least log gamma below each ratio."""
     _check.positive(gamma=gamma)
-    return np.searchsorted(np.sort(others), ratio - np.log(gamma), "right") / others.size
+    return np.searchsorted(np.sort(reference), ratio - np.log(gamma), "right") / reference.size
 
 
 def _log_ratio(
@@ -159,11 +161,11 @@ def _checked(
 ) -> tuple[Float[np.ndarray, " n"], Shaped[np.ndarray, "m n"], Bool[np.ndarray, "m n"]]:
     target = _log_probabilities("log_probs", log_probs)
     shadows = _log_probabilities("shadow_log_probs", shadow_log_probs)
-    inside = _shadows.is_member(shadow_is_member)
-    _shadows.fitting(target, shadows, inside)
+    is_member = _shadows.as_bool(shadow_is_member)
+    _shadows.check_shapes(target, shadows, is_member)
     if target.ndim != 1:
         raise ValueError(f"Expected log_probs of shape [n], got {list(target.shape)}.")
-    return target.astype(np.float64), shadows, inside
+    return target.astype(np.float64), shadows, is_member
 
 
 def _checked_population(
@@ -181,7 +183,7 @@ def _checked_population(
 
 
 def _log_probabilities(name: str, values: Shaped[Array | np.ndarray, "..."]) -> np.ndarray:
-    array = _shadows.without_nan(name, values)
+    array = _check.real_array(name, values)
     if array.size and array.max() > _SLACK:
         raise ValueError(f"Expected {name} <= 0, log probabilities, got {float(array.max()):g}.")
     return array

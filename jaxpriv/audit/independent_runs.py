@@ -43,7 +43,7 @@ def count(scores: Scores, is_member: Scores, *, threshold: float) -> Counts:
     Raises:
       ValueError: for NaN, one class only, or unequal lengths.
     """
-    members, others = intervals.members_and_others(scores, is_member)
+    members, others = _check.split_by_membership(scores, is_member)
     hits, alarms = int((members >= threshold).sum()), int((others >= threshold).sum())
     return Counts(hits, members.size, alarms, others.size)
 
@@ -149,7 +149,7 @@ def mu_of_scores(scores: Scores, is_member: Scores, *, confidence: float) -> flo
 def _best(
     scores: Scores, is_member: Scores, confidence: float, bound: Callable[[float, float], float]
 ) -> float:
-    members, others = intervals.members_and_others(scores, is_member)
+    members, others = _check.split_by_membership(scores, is_member)
     m, n = members.size, others.size
     tried = [
         Counts(int((members > others[n - 1 - errors]).sum()), m, errors, n)

@@ -13,7 +13,6 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from jaxpriv import _check
-from jaxpriv.metrics import intervals
 
 Scores = Shaped[Array | np.ndarray, "..."]
 
@@ -181,7 +180,7 @@ def _canaries(
 ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " k"]]:
     from scipy import special
 
-    members, others = intervals.members_and_others(scores, is_member)
+    members, others = _check.split_by_membership(scores, is_member)
     n = members.size + others.size
     if 2 * special.bdtr(min(members.size, others.size), n, 0.5) < _UNFAIR:
         raise ValueError(f"Expected fair coins, got {members.size} of {n} canaries in.")

@@ -1,25 +1,29 @@
-"""What the commands share. Imports nothing heavy."""
+"""Shared by the commands. Imports nothing heavy."""
 
 import sys
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
-RelationName = Literal["add_or_remove_one", "replace_one"]
+from jaxpriv._names import Relation
 
-Told = tuple[dict[str, Any], list[str]]
-"""The JSON object of a command, and its lines for people."""
+RelationName = Relation
+
+
+class Answer(NamedTuple):
+    """Result of a command: the JSON object, and the lines that are printed without --json."""
+
+    json: dict[str, Any]
+    lines: list[str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Common:
-    """What every command takes."""
+    """Options of every command."""
 
     json: bool = False
     """Print one JSON object on standard output."""
-    seed: int = 0
-    """Of everything random."""
 
 
 def log(text: str) -> None:
-    """Tells something that is no result."""
+    """Prints a message to standard error."""
     print(text, file=sys.stderr)

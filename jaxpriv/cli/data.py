@@ -10,15 +10,15 @@ from jaxpriv.cli import common
 
 @dataclass(frozen=True, kw_only=True)
 class DataList(common.Common):
-    """The data sets, and what serves each here."""
+    """List the data sets and what serves each here."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataPath(common.Common):
-    """The folder or file that a data set is read from."""
+    """Print the folder or file that a data set is read from."""
 
     name: tyro.conf.Positional[str]
-    """As `jaxpriv data list` has it."""
+    """Name of a data set (see `jaxpriv data list`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Data:
     )
 
 
-def run_data_list(command: DataList, argv: list[str]) -> common.Told:
+def run_data_list(command: DataList, argv: list[str]) -> common.Answer:
     """Lists the data sets and what serves each."""
     del command, argv
     from jaxpriv import data
@@ -43,14 +43,16 @@ def run_data_list(command: DataList, argv: list[str]) -> common.Told:
         here = ", ".join(one.sources) or "-"
         lines.append(f"{one.name:<19}{one.num_examples:>8}{classes:>9}  {here:<17}{one.licence}")
     lines.append("A set that nothing serves: `jaxpriv data path NAME` says what to add.")
-    return {"data": [asdict(one) for one in sets]}, lines
+    return common.Answer({"data": [asdict(one) for one in sets]}, lines)
 
 
-def run_data_path(command: DataPath, argv: list[str]) -> common.Told:
-    """Tells where a data set would be read from."""
+def run_data_path(command: DataPath, argv: list[str]) -> common.Answer:
+    """Prints where a data set would be read from."""
     del argv
     from jaxpriv import data
 
-    found = data.path(command.name)
-    told = "made by a seeded generator, read from no file" if found is None else str(found)
-    return {"name": command.name, "path": None if found is None else str(found)}, [told]
+    path = data.path(command.name)
+    if path is None:
+        line = "made by a seeded generator, read from no file"
+        return common.Answer({"name": command.name, "path": None}, [line])
+    return common.Answer({"name": command.name, "path": str(path)}, [str(path)])

@@ -1,6 +1,6 @@
-"""`jaxpriv epsilon`, `calibrate` and `identify`: what a mechanism spends and gives away.
+"""`jaxpriv epsilon`, `calibrate` and `identify`: privacy accounting without data.
 
-No number of records is known here: nothing is truncated, sampling is plain Poisson.
+The number of records is not known here: nothing is truncated, sampling is plain Poisson.
 """
 
 import math
@@ -9,66 +9,68 @@ from typing import Any
 
 from jaxpriv.cli import common
 
-_HOW_MUCH_REPLACED = {"add_or_remove_one": 1.0, "replace_one": 2.0}
+_SENSITIVITY_FACTOR = {"add_or_remove_one": 1.0, "replace_one": 2.0}
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Training(common.Common):
     sampling_prob: float
-    """Chance of each record to be in a batch; 1: full batch."""
+    """Probability that a batch contains a given record; 1 for full batches."""
     steps: int
-    """Noisy gradient steps."""
+    """Number of noisy gradient steps."""
     relation: common.RelationName
-    """By which neighbouring data sets differ."""
+    """How neighbouring data sets differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Epsilon(_Training):
-    """What DP-SGD with Poisson sampling spends."""
+    """Compute the epsilon of DP-SGD with Poisson sampling."""
 
     noise_multiplier: float
-    """Standard deviation of the noise / clip norm."""
+    """Standard deviation of the noise divided by the clip norm."""
     delta: float
-    """Chance with which epsilon may fail."""
+    """Delta of the (epsilon, delta) guarantee."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibrate(_Training):
-    """The smallest noise multiplier that keeps a promise; never one that overshoots it."""
+    """Find the smallest noise multiplier that meets a target epsilon, belief or advantage."""
 
     epsilon: float | None = None
-    """To be kept, with --delta."""
+    """Target epsilon; requires --delta."""
     delta: float | None = None
-    """Chance with which epsilon may fail."""
+    """Delta of the (epsilon, delta) guarantee."""
     max_belief: float | None = None
-    """Largest belief of an adversary who knows all other records, from even odds."""
+    """Target belief of an adversary who knows all other records, from even odds; requires
+    --violation-probability."""
     violation_probability: float | None = None
-    """Chance with which that belief may be exceeded."""
+    """Probability that the belief exceeds its target."""
     max_advantage: float | None = None
-    """Largest TPR - FPR of any membership attack."""
+    """Target advantage: largest TPR - FPR of any membership attack."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Identify(common.Common):
-    """What an adversary may believe, and the advantage of any membership attack."""
+    """Bound an adversary's belief, and the advantage of any membership attack."""
 
     epsilon: float | None = None
-    """Of the guarantee, with --delta; or name the training instead."""
+    """Epsilon of the guarantee; requires --delta. Alternatively describe the training with the
+    four options below."""
     delta: float | None = None
-    """Chance with which epsilon may fail."""
+    """Delta of the (epsilon, delta) guarantee."""
     noise_multiplier: float | None = None
-    """Standard deviation of the noise / clip norm."""
+    """Standard deviation of the noise divided by the clip norm."""
     sampling_prob: float | None = None
-    """Chance of each record to be in a batch; 1: full batch."""
+    """Probability that a batch contains a given record; 1 for full batches."""
     steps: int | None = None
-    """Noisy gradient steps."""
+    """Number of noisy gradient steps."""
     relation: common.RelationName | None = None
-    """By which neighbouring data sets differ."""
+    """How neighbouring data sets differ."""
     prior: float = 0.5
-    """Belief before anything is released."""
+    """Prior belief of the adversary, in (0, 1)."""
 
 
-def run_epsilon(command: Epsilon, argv: list[str]) -> common.Told:
+def run_epsilon(command: Epsilon, argv: list[str]) -> common.Answer:
     """Accounts for a training."""
     del argv
     from jaxpriv import accounting
@@ -84,13 +86,20 @@ def run_epsilon(command: Epsilon, argv: list[str]) -> common.Told:
         "unbounded": spent == math.inf,
         "delta": command.delta,
     }
-    return _told(command, result, command.noise_multiplier)
+    vacuous = _vacuous(event, epsilon=spent, delta=command.delta, relation=command.relation)
+    return _answer(
+        command,
+        result,
+        command.noise_multiplier,
+        first=_guarantee_lines(spent, command.delta),
+        vacuous=vacuous,
+    )
 
 
-def run_calibrate(command: Calibrate, argv: list[str]) -> common.Told:
+def run_calibrate(command: Calibrate, argv: list[str]) -> common.Answer:
     """Finds the noise for one of the three promises."""
     del argv
-    _one_promise(command)
+    _check_one_target(command)
     if command.max_belief is not None:
         return _for_belief(command)
     if command.max_advantage is not None:
@@ -99,35 +108,46 @@ def run_calibrate(command: Calibrate, argv: list[str]) -> common.Told:
 
     assert command.epsilon is not None
     assert command.delta is not None
+    make_event = _event_factory(command)
     noise_multiplier = accounting.calibrate_event(
-        _maker(command), epsilon=command.epsilon, delta=command.delta, relation=command.relation
+        make_event, epsilon=command.epsilon, delta=command.delta, relation=command.relation
     )
-    spent = accounting.epsilon(
-        _maker(command)(noise_multiplier), delta=command.delta, relation=command.relation
+    event = make_event(noise_multiplier)
+    spent = accounting.epsilon(event, delta=command.delta, relation=command.relation)
+    return _answer(
+        command,
+        {
+            "epsilon": spent,
+            "unbounded": False,
+            "delta": command.delta,
+            "target_epsilon": command.epsilon,
+        },
+        noise_multiplier,
+        first=_guarantee_lines(spent, command.delta),
+        vacuous=_vacuous(event, epsilon=spent, delta=command.delta, relation=command.relation),
     )
-    result = {"epsilon": spent, "unbounded": False, "delta": command.delta}
-    result, lines = _told(command, result, noise_multiplier)
-    return {**result, "target_epsilon": command.epsilon}, lines
 
 
-def _one_promise(command: Calibrate) -> None:
+def _check_one_target(command: Calibrate) -> None:
     belief = (command.max_belief, command.violation_probability)
-    promises = [(command.epsilon, command.delta), belief, (command.max_advantage,)]
-    whole = [None not in promise for promise in promises]
-    begun = [any(part is not None for part in promise) for promise in promises]
-    if sum(begun) != 1 or whole != begun:
+    targets = [(command.epsilon, command.delta), belief, (command.max_advantage,)]
+    is_complete = [None not in target for target in targets]
+    is_begun = [any(part is not None for part in target) for target in targets]
+    if sum(is_begun) != 1 or is_complete != is_begun:
         raise ValueError(
-            "Expected one promise: --epsilon with --delta, --max-belief with "
+            "Expected one target: --epsilon with --delta, --max-belief with "
             "--violation-probability, or --max-advantage."
         )
 
 
-def _for_belief(command: Calibrate) -> common.Told:
-    from jaxpriv import identifiability
+def _for_belief(command: Calibrate) -> common.Answer:
+    from jaxpriv import _rounding, accounting, identifiability
+    from jaxpriv.metrics import verdict
 
     rho, allowed = command.max_belief, command.violation_probability
     assert rho is not None
     assert allowed is not None
+    make_event = _event_factory(command)
     if command.sampling_prob == 1:
         mu = identifiability.mu_for_belief(rho, violation_probability=allowed)
         noise_multiplier = _noise_of_mu(command, mu)
@@ -136,47 +156,62 @@ def _for_belief(command: Calibrate) -> common.Told:
         )
     else:
         noise_multiplier = identifiability.calibrate_belief(
-            _maker(command),
+            make_event,
             max_belief=rho,
             violation_probability=allowed,
             relation=command.relation,
         )
         exceeded = identifiability.violation_probability(
-            _maker(command)(noise_multiplier), rho=rho, relation=command.relation
+            make_event(noise_multiplier), rho=rho, relation=command.relation
         )
-    result = {"max_belief": rho, "violation_probability": exceeded}
-    result, lines = _told(command, result, noise_multiplier)
     odds = identifiability.odds_in_words(rho)
-    return result, [f"belief            {rho:g}, {odds}, but with p <= {_up(exceeded)}", *lines]
+    advantage = accounting.advantage_bound(make_event(noise_multiplier), relation=command.relation)
+    return _answer(
+        command,
+        {"max_belief": rho, "violation_probability": exceeded},
+        noise_multiplier,
+        first=[
+            f"belief            {rho:g}, {odds}, but with p <= {_rounding.up(exceeded, decimals=6)}"
+        ],
+        vacuous=verdict.why_vacuous(
+            epsilon=math.log(rho / (1 - rho)), delta=0.0, advantage_bound=advantage
+        ),
+    )
 
 
-def _for_advantage(command: Calibrate) -> common.Told:
-    from jaxpriv import accounting, identifiability
+def _for_advantage(command: Calibrate) -> common.Answer:
+    from jaxpriv import _rounding, accounting, identifiability
+    from jaxpriv.metrics import verdict
 
-    most = command.max_advantage
-    assert most is not None
+    target = command.max_advantage
+    assert target is not None
     if command.sampling_prob == 1:
-        noise_multiplier = _noise_of_mu(command, identifiability.mu_for_advantage(most))
+        noise_multiplier = _noise_of_mu(command, identifiability.mu_for_advantage(target))
     else:
         noise_multiplier = identifiability.calibrate_advantage(
-            _maker(command), max_advantage=most, relation=command.relation
+            _event_factory(command), max_advantage=target, relation=command.relation
         )
     reached = accounting.advantage_bound(
-        _maker(command)(noise_multiplier), relation=command.relation
+        _event_factory(command)(noise_multiplier), relation=command.relation
     )
-    result, lines = _told(command, {"max_advantage": reached}, noise_multiplier)
-    return {**result, "target_advantage": most}, [f"advantage         {_up(reached)}", *lines]
+    return _answer(
+        command,
+        {"max_advantage": reached, "target_advantage": target},
+        noise_multiplier,
+        first=[f"advantage         {_rounding.up(reached, decimals=6)}"],
+        vacuous=verdict.why_vacuous(epsilon=0.0, delta=0.0, advantage_bound=reached),
+    )
 
 
-def run_identify(command: Identify, argv: list[str]) -> common.Told:
+def run_identify(command: Identify, argv: list[str]) -> common.Answer:
     """Bounds belief and advantage, as far as the input determines them."""
     del argv
-    from jaxpriv import _check, identifiability
+    from jaxpriv import _check, _rounding, identifiability
 
     _check.open_unit(prior=command.prior)
     training = (command.noise_multiplier, command.sampling_prob, command.steps, command.relation)
-    named = [part is not None for part in training]
-    if (command.epsilon is None) != all(named) or any(named) != all(named):
+    is_given = [part is not None for part in training]
+    if (command.epsilon is None) != all(is_given) or any(is_given) != all(is_given):
         raise ValueError(
             "Expected --epsilon with --delta, or --noise-multiplier, --sampling-prob, --steps and "
             "--relation."
@@ -184,21 +219,23 @@ def run_identify(command: Identify, argv: list[str]) -> common.Told:
     result = _of_budget(command) if command.epsilon is not None else _of_training(command)
     lines = [f"prior belief           {command.prior:g}"]
     if result["epsilon"] is not None:
-        lines.append(f"epsilon                {_up(result['epsilon'])} at delta {command.delta:g}")
+        epsilon = _rounding.up(result["epsilon"], decimals=6)
+        lines.append(f"epsilon                {epsilon} at delta {command.delta:g}")
     if result["rho_beta"] is not None:
         odds = identifiability.odds_in_words(result["rho_beta"]) if command.prior == 0.5 else ""
-        lines.append(f"largest belief         {_up(result['rho_beta'])}  {odds}".rstrip())
+        belief = _rounding.up(result["rho_beta"], decimals=6)
+        lines.append(f"largest belief         {belief}  {odds}".rstrip())
     conditions = result["conditions"]
-    for key, told in _IDENTIFIED.items():
+    for key, label in _LABELS.items():
         if result[key] is not None:
             condition = f"  ({conditions[key]})" if key in conditions else ""
-            lines.append(f"{told:<22} {_up(result[key])}{condition}")
+            lines.append(f"{label:<22} {_rounding.up(result[key], decimals=6)}{condition}")
     if result["rho_beta"] is not None and result["violation_probability"] is None:
         lines.append("The belief may be exceeded, and with more than probability delta.")
-    return result, lines
+    return common.Answer(result, lines)
 
 
-_IDENTIFIED = {
+_LABELS = {
     "violation_probability": "exceeded with p <=",
     "rho_alpha_exact": "advantage, exact",
     "rho_alpha_rdp": "advantage, by RDP",
@@ -209,7 +246,7 @@ _IDENTIFIED = {
 
 
 def _of_budget(command: Identify) -> dict[str, Any]:
-    """From epsilon and delta alone."""
+    """Bounds from epsilon and delta alone."""
     from jaxpriv import _check, identifiability
 
     if command.delta is None:
@@ -224,11 +261,25 @@ def _of_budget(command: Identify) -> dict[str, Any]:
         "rho_alpha_classical": classical,
         "rho_alpha_general": identifiability.general_rho_alpha(epsilon, delta),
         "conditions": {
-            "rho_alpha_classical": "only for noise of sensitivity "
-            "sqrt(2 ln(1.25/delta)) / epsilon; exact noise is smaller, its advantage larger",
+            "rho_alpha_classical": _classical_condition(epsilon, delta),
             "rho_alpha_general": "for every mechanism",
         },
     }
+
+
+def _classical_condition(epsilon: float, delta: float) -> str:
+    """Compares the classical noise with the exact one, which is smaller only for small epsilon."""
+    from jaxpriv.accounting import gaussian
+
+    condition = "only for noise of std sqrt(2 ln(1.25/delta)) / epsilon x sensitivity"
+    classical = math.sqrt(2 * math.log(1.25 / delta)) / epsilon if epsilon > 0 else math.inf
+    if not 1e-6 < classical < 1e6:
+        return condition
+    exact = 1 / gaussian.mu(epsilon, delta=delta)
+    numbers = f"({exact:.6g} against {classical:.6g})"
+    if exact < classical:
+        return f"{condition}; exact noise is smaller {numbers}, its advantage larger"
+    return f"{condition}; exact noise is larger {numbers}: this one does not meet epsilon at delta"
 
 
 def _of_training(command: Identify) -> dict[str, Any]:
@@ -253,7 +304,7 @@ def _of_training(command: Identify) -> dict[str, Any]:
     result["bayes_accuracy"] = identifiability.bayes_accuracy(
         lambda e: accounting.delta(event, epsilon=e, relation=relation), prior=command.prior
     )
-    mu = _HOW_MUCH_REPLACED[relation] * math.sqrt(steps) / z if q == 1 and z > 0 else None
+    mu = _SENSITIVITY_FACTOR[relation] * math.sqrt(steps) / z if q == 1 and z > 0 else None
     if mu is not None:
         result["rho_alpha_rdp"] = accounting.gaussian.advantage(mu)
     # The loss exceeds epsilon just when the belief exceeds rho_beta, whatever the prior.
@@ -268,23 +319,22 @@ def _of_training(command: Identify) -> dict[str, Any]:
 
 
 def _identified(command: Identify, epsilon: float | None) -> dict[str, Any]:
-    """All keys, and what epsilon alone says."""
+    """All keys, of which epsilon alone determines the belief."""
     from jaxpriv import identifiability
 
-    known = None if epsilon is None else identifiability.rho_beta(epsilon, prior=command.prior)
-    unknown = (*_IDENTIFIED, "conditions")
+    belief = None if epsilon is None else identifiability.rho_beta(epsilon, prior=command.prior)
     return {
         "epsilon": None if epsilon == math.inf else epsilon,
         "unbounded": epsilon == math.inf,
         "delta": command.delta,
         "relation": command.relation,
         "prior": command.prior,
-        "rho_beta": known,
-        **dict.fromkeys(unknown),
+        "rho_beta": belief,
+        **dict.fromkeys((*_LABELS, "conditions")),
     }
 
 
-def _maker(command: Calibrate):
+def _event_factory(command: Calibrate):
     from jaxpriv import accounting
 
     def make_event(noise_multiplier: float):
@@ -299,31 +349,43 @@ def _maker(command: Calibrate):
 
 
 def _mu(command: Calibrate, noise_multiplier: float) -> float:
-    """Of full batches."""
-    return _HOW_MUCH_REPLACED[command.relation] * math.sqrt(command.steps) / noise_multiplier
+    """The mu of full batches; its own inverse in the noise multiplier."""
+    return _SENSITIVITY_FACTOR[command.relation] * math.sqrt(command.steps) / noise_multiplier
 
 
 def _noise_of_mu(command: Calibrate, mu: float) -> float:
-    _maker(command)
-    # A hair more noise than the closed form, so that rounding cannot break the promise.
+    _event_factory(command)
+    # Slightly more noise than the closed form, so that rounding cannot exceed the target.
     return _mu(command, mu) * (1 + 1e-12)
 
 
-def _up(bound: float) -> str:
-    """Six digits after the point, never below the bound; very large ones as they are."""
-    return f"{math.ceil(bound * 1e6 * (1 - 1e-15)) / 1e6:.6f}" if bound < 1e9 else repr(bound)
+def _vacuous(
+    event: object, *, epsilon: float, delta: float, relation: common.RelationName
+) -> tuple[str, ...]:
+    """Reasons for which the guarantee of a training is vacuous."""
+    from jaxpriv import accounting, identifiability
+    from jaxpriv.metrics import verdict
+
+    # The bound from epsilon and delta alone is cheap, and no smaller than the one of the event.
+    bound = identifiability.general_rho_alpha(min(epsilon, 100.0), delta)
+    if bound > verdict.MAX_ADVANTAGE and epsilon <= verdict.MAX_EPSILON:
+        bound = accounting.advantage_bound(event, relation=relation)  # pyright: ignore[reportArgumentType]
+    elif epsilon > verdict.MAX_EPSILON:
+        bound = None
+    return verdict.why_vacuous(epsilon=epsilon, delta=delta, advantage_bound=bound)
 
 
-def _digits_up(number: float) -> str:
-    """Six significant digits, never below the number."""
-    unit = 10.0 ** (math.floor(math.log10(number)) - 5) if number > 0 else 1.0
-    return f"{math.ceil(number / unit * (1 - 1e-15)) * unit:.6g}"
+def _answer(
+    command: Epsilon | Calibrate,
+    result: dict[str, Any],
+    noise_multiplier: float,
+    *,
+    first: list[str],
+    vacuous: tuple[str, ...],
+) -> common.Answer:
+    """The answer of both accounting commands."""
+    from jaxpriv import _rounding
 
-
-def _told(
-    command: Epsilon | Calibrate, result: dict[str, Any], noise_multiplier: float
-) -> common.Told:
-    """What both accounting commands answer."""
     method = (
         "closed form of the Gaussian mechanism"
         if command.sampling_prob == 1
@@ -336,14 +398,21 @@ def _told(
         "noise_multiplier": noise_multiplier,
         "sampling_prob": command.sampling_prob,
         "steps": command.steps,
+        "vacuous": list(vacuous),
     }
     lines = [
+        *first,
         f"relation          {command.relation}",
-        f"noise multiplier  {_digits_up(noise_multiplier)}",
+        f"noise multiplier  {_rounding.up_significant(noise_multiplier, digits=6)}",
         f"method            {method}",
     ]
-    if "epsilon" in result:
-        spent = result["epsilon"]
-        shown = "unbounded" if spent is None else f"{math.ceil(spent * 1e4) / 1e4:.4f}"
-        lines = [f"epsilon           {shown}", f"delta             {result['delta']:g}", *lines]
-    return result, lines
+    if vacuous:
+        lines.append(f"This guarantee is vacuous: {'; '.join(vacuous)}.")
+    return common.Answer(result, lines)
+
+
+def _guarantee_lines(epsilon: float, delta: float) -> list[str]:
+    from jaxpriv import _rounding
+
+    shown = "unbounded" if epsilon == math.inf else _rounding.up(epsilon, decimals=4)
+    return [f"epsilon           {shown}", f"delta             {delta:g}"]

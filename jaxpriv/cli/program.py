@@ -1,28 +1,21 @@
-"""The program: one parser, one place where errors become a line."""
+"""The program: parses arguments, runs a command, and turns errors into one line."""
 
+import contextlib
+import io
 import json
 import sys
 import warnings
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
-from jaxpriv.cli import common, data, privacy, report, scores
-
-Command = (
-    Annotated[report.Report, tyro.conf.subcommand("report")]
-    | Annotated[scores.Attack, tyro.conf.subcommand("attack")]
-    | Annotated[scores.Audit, tyro.conf.subcommand("audit")]
-    | Annotated[privacy.Epsilon, tyro.conf.subcommand("epsilon")]
-    | Annotated[privacy.Calibrate, tyro.conf.subcommand("calibrate")]
-    | Annotated[privacy.Identify, tyro.conf.subcommand("identify")]
-    | Annotated[data.Data, tyro.conf.subcommand("data")]
-)
+from jaxpriv.cli import attack, audit, common, data, privacy, report
+from jaxpriv.reports.settings import read_toml
 
 _RUN = {
     report.Report: report.run_report,
-    scores.Attack: scores.run_attack,
-    scores.Audit: scores.run_audit,
+    attack.Attack: attack.run_attack,
+    audit.Audit: audit.run_audit,
     privacy.Epsilon: privacy.run_epsilon,
     privacy.Calibrate: privacy.run_calibrate,
     privacy.Identify: privacy.run_identify,
@@ -35,33 +28,94 @@ def main(argv: list[str] | None = None) -> int:
     """Runs one command.
 
     Args:
-      argv: words after the program's name; default: the process's own.
+      argv: arguments after the program's name; None takes those of the process.
 
     Returns:
-      The exit status: 0, or 2 for what the user can mend.
+      The exit status: 0, or 2 for an error that the user can correct.
     """
     argv = sys.argv[1:] if argv is None else argv
-    command = tyro.cli(
-        Command,  # pyright: ignore[reportArgumentType]
-        prog="jaxpriv",
-        description="How much a model leaks about its training data.",
-        args=argv,
-        config=(
-            tyro.conf.FlagCreatePairsOff,
-            tyro.conf.OmitSubcommandPrefixes,
-            tyro.conf.OmitArgPrefixes,
-        ),
-    )
-    command = command.command if isinstance(command, data.Data) else command
     warnings.showwarning = lambda message, *_: common.log(f"warning: {message}")
     try:
-        result, lines = _RUN[type(command)](command, argv)
+        command = _parse(argv)
+        answer = _RUN[type(command)](command, argv)
     except (ValueError, OSError) as e:
         common.log(f"error: {e}")
         return 2
     except (ArithmeticError, MemoryError) as e:
-        told = str(e) or type(e).__name__
-        common.log(f"error: Expected numbers that can be computed with, got {told}.")
+        reason = str(e) or type(e).__name__
+        common.log(f"error: The computation overflowed or ran out of memory: {reason}.")
         return 2
+    result, lines = answer
     print(json.dumps(result, allow_nan=False) if command.json else "\n".join(lines))
     return 0
+
+
+def _parse(argv: list[str]) -> Any:
+    """Parses the arguments; bad usage is a ValueError of one line."""
+    default = report.Report()
+    config = _config(argv)
+    if config is not None:
+        default = report.Report(settings=read_toml(config))
+    command_type = (
+        Annotated[report.Report, tyro.conf.subcommand("report", default=default)]
+        | Annotated[attack.Attack, tyro.conf.subcommand("attack")]
+        | Annotated[audit.Audit, tyro.conf.subcommand("audit")]
+        | Annotated[privacy.Epsilon, tyro.conf.subcommand("epsilon")]
+        | Annotated[privacy.Calibrate, tyro.conf.subcommand("calibrate")]
+        | Annotated[privacy.Identify, tyro.conf.subcommand("identify")]
+        | Annotated[data.Data, tyro.conf.subcommand("data")]
+    )
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(printed):
+            command = tyro.cli(
+                command_type,  # pyright: ignore[reportArgumentType]
+                prog="jaxpriv",
+                description="Measure how much a model leaks about its training data.",
+                args=argv,
+                config=(
+                    tyro.conf.FlagCreatePairsOff,
+                    tyro.conf.OmitSubcommandPrefixes,
+                    tyro.conf.OmitArgPrefixes,
+                ),
+            )
+    except SystemExit as e:
+        if e.code in (0, None):
+            raise
+        raise ValueError(_one_line(printed.getvalue())) from None
+    return command.command if isinstance(command, data.Data) else command
+
+
+def _config(argv: list[str]) -> str | None:
+    """Returns the value of --config of a report: its settings are defaults of the other flags."""
+    if argv[:1] != ["report"]:
+        return None
+    for i, word in enumerate(argv):
+        if word == "--config" and i + 1 < len(argv):
+            return argv[i + 1]
+        if word.startswith("--config="):
+            return word.removeprefix("--config=")
+    return None
+
+
+def _one_line(box: str) -> str:
+    """Joins the parser's message to a line, without the help texts of the arguments.
+
+    The message has sections between rules; options are indented by 4 and their help texts by 8.
+    It is framed where the output is a terminal, and indented by 2 where it is not.
+    """
+    margin = 1 if "│" in box else 2
+    sections: list[str] = [""]
+    for line in box.splitlines()[1:]:
+        text = line.strip("╭╮╰╯│")[margin:].rstrip()
+        if not text.strip("─-"):
+            sections.append("")
+        elif text.startswith(" " * 4) and not text.startswith(" " * 8):
+            joint = " " if sections[-1].endswith(":") else ", "
+            sections[-1] += f"{joint}{text.strip()}"
+        elif not text.startswith(" "):
+            sections[-1] += f" {text}"
+    message, *others = [text.strip().rstrip(".") for text in sections if text]
+    hints = ("Perhaps you meant", "Available subcommands")
+    parts = [message, *(text for text in others if text.startswith(hints))]
+    return f"{message[:1].upper()}{'. '.join(parts)[1:]}. See jaxpriv --help."

@@ -1,11 +1,10 @@
-"""Data sets, text and score files."""
+"""Data sets and text."""
 
 from jaxpriv.data import tfds
 from jaxpriv.data.base import Dataset, num_duplicates, num_shared, standardiser
 from jaxpriv.data.catalogue import Listing, available, load, path
 from jaxpriv.data.own import load_own
 from jaxpriv.data.purchases import load_purchases
-from jaxpriv.data.scores import Scores, load_scores
 from jaxpriv.data.synthetic import purchase_like
 from jaxpriv.data.text import Pairs, load_pairs
 from jaxpriv.data.vocabulary import Vocabulary, batches_by_length, padded, tokenise
@@ -14,7 +13,6 @@ __all__ = [
     "Dataset",
     "Listing",
     "Pairs",
-    "Scores",
     "Vocabulary",
     "available",
     "batches_by_length",
@@ -22,7 +20,6 @@ __all__ = [
     "load_own",
     "load_pairs",
     "load_purchases",
-    "load_scores",
     "num_duplicates",
     "num_shared",
     "padded",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from jaxpriv import _check
+from jaxpriv import _check, units
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +25,7 @@ class Dataset:
     source: where the arrays came from, and what was done to them.
     group: the person or household that a record belongs to, where records of one are dependent.
     is_test: whether its publisher put a record into the test part, where there is one.
+    class_names: names of the classes 0, 1, ..., where they have names.
     """
 
     x: Float[np.ndarray, "n ..."]
@@ -34,6 +35,7 @@ class Dataset:
     source: str
     group: Int[np.ndarray, " n"] | None = None
     is_test: Bool[np.ndarray, " n"] | None = None
+    class_names: tuple[str, ...] | None = None
 
     def __post_init__(self):
         if len(self.y) == 0:
@@ -45,6 +47,11 @@ class Dataset:
                 frozen = array.view()
                 frozen.setflags(write=False)
                 object.__setattr__(self, field, frozen)
+        if self.class_names is not None and len(self.class_names) != self.num_classes:
+            raise ValueError(
+                f"Expected {self.num_classes} class names in {self.name}, "
+                f"got {len(self.class_names)}."
+            )
         low, high = int(self.y.min()), int(self.y.max())
         if low < 0 or high >= self.num_classes:
             raise ValueError(
@@ -106,7 +113,8 @@ class Dataset:
             raise ValueError(f"Expected records of the classes {list(classes)}, found none.")
         # In two steps, since a class number of before may not be one of after.
         kept = self.subset(is_kept)
-        return replace(kept, y=new[kept.y], num_classes=len(classes))
+        names = self.class_names and tuple(self.class_names[c] for c in classes)
+        return replace(kept, y=new[kept.y], num_classes=len(classes), class_names=names)
 
     def split(
         self,
@@ -141,10 +149,9 @@ class Dataset:
             raise ValueError(
                 f"Expected sizes of at most {len(self)} together, got {sum(counts.values())}."
             )
-        units = np.arange(len(self)) if by == "row" or self.group is None else self.group
-        drawn = _draw(rng, units, list(counts.values()))
+        unit = units.of_records(len(self), group=None if by == "row" else self.group)
         parts = {}
-        for name, indices in zip(counts, drawn, strict=True):
+        for name, indices in units.draw(rng, unit, sizes=counts).items():
             if len(indices) == 0:
                 raise ValueError(f"Expected a whole {by} in {name}, got size {sizes[name]}.")
             parts[name] = self.subset(indices)
@@ -159,18 +166,6 @@ def _count(name: str, size: int | float, n: int) -> int:
         return size
     _check.open_unit(**{name: size})
     return int(size * n)
-
-
-def _draw(rng: np.random.Generator, units: np.ndarray, counts: list[int]) -> list[np.ndarray]:
-    """Disjoint sorted indices of whole units, at most `counts` each."""
-    _, unit, weight = np.unique(units, return_inverse=True, return_counts=True)
-    order = rng.permutation(len(weight))
-    part, start = np.full(len(weight), -1), 0
-    for i, count in enumerate(counts):
-        taken = np.searchsorted(np.cumsum(weight[order[start:]]), count, side="right")
-        part[order[start : start + taken]] = i
-        start += taken
-    return [np.flatnonzero(part[unit] == i) for i in range(len(counts))]
 
 
 def _warn_of_shared(parts: Mapping[str, Dataset]) -> None:

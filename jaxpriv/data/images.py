@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from jaxpriv.data import _files
+from jaxpriv import _files
 from jaxpriv.data.base import Dataset
 
 SUFFIXES = (".pgm", ".png", ".jpg", ".jpeg", ".bmp", ".gif")
@@ -182,6 +182,7 @@ def read_folder(
         y=np.array([number[p.parent.name] for p in found], np.int32),
         name=name,
         num_classes=len(names),
+        class_names=tuple(names),
         source=f"images in {folder}{told}",
     )
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from jaxpriv.data import _files, images
+from jaxpriv import _files
+from jaxpriv.data import images
 from jaxpriv.data.base import Dataset
 
 _DIGITS = "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22"

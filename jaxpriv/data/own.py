@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from jaxpriv.data import _files, images
+from jaxpriv import _files
+from jaxpriv.data import images
 from jaxpriv.data.base import Dataset, num_duplicates
 
 _MOST_VALUES = 1000  # of a column of text, each of which becomes an input
@@ -193,7 +194,7 @@ def _csv(path: Path, label: str) -> Dataset:
         for row, cells in zip(x, _records(path), strict=True):
             _fill(row, cells, inputs)
             y.add(cells[at])
-    labels, num_classes, told = y.done(label)
+    labels, num_classes, told, class_names = y.done(label)
     text = [c.name for _, c in inputs if c.values is not None]
     told += f", one input for each value of {', '.join(text)}" if text else ""
     return Dataset(
@@ -202,6 +203,7 @@ def _csv(path: Path, label: str) -> Dataset:
         name=path.stem,
         num_classes=num_classes,
         source=f"{path}, label {label}{told}",
+        class_names=class_names,
     )
 
 
@@ -285,14 +287,14 @@ class _Classes:
         if len(self._of) > 2**16:
             raise ValueError("Expected at most 65536 classes in the label column, found more.")
 
-    def done(self, label: str) -> tuple[Int[np.ndarray, " n"], int, str]:
-        """All labels, the number of classes, and what was done."""
+    def done(self, label: str) -> tuple[Int[np.ndarray, " n"], int, str, tuple[str, ...] | None]:
+        """All labels, the number of classes, what was done, and the classes' names if text."""
         cells, numbers = list(self._of), np.frombuffer(self._numbers, np.int64)
         if all(_is_number(cell) for cell in cells):
             if not all(len(c) < 10 and c.removeprefix("-").isdecimal() for c in cells):
                 raise ValueError(f"Expected whole numbers or text in {label!r}, got fractions.")
             y, _ = _labels(label, np.array([int(c) for c in cells])[numbers])
-            return y, _consecutive(y), ""
+            return y, _consecutive(y), "", None
         rank = {cell: i for i, cell in enumerate(sorted(cells))}
         y = np.array([rank[cell] for cell in cells], np.int32)[numbers]
-        return y, _consecutive(y), ", classes in sorted order"
+        return y, _consecutive(y), ", classes in sorted order", tuple(sorted(cells))

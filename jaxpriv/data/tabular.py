@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-from jaxpriv.data import _files
+from jaxpriv import _files
 from jaxpriv.data.base import Dataset
 
 _LONGEST_LINE = 2**20

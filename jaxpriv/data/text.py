@@ -19,7 +19,7 @@ from typing import IO
 import numpy as np
 from jaxtyping import Int
 
-from jaxpriv.data import _files
+from jaxpriv import _files
 
 # Of one file; two languages and the people's names together stay below a GiB.
 _LARGEST_BYTES = 300 * 2**20

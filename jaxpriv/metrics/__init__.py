@@ -1,16 +1,11 @@
-"""How well scores tell members from non-members, and how sure one may be of it."""
+"""How well attacks tell members from non-members, with intervals."""
 
-from jaxpriv.metrics import intervals, roc, scores, slices
-from jaxpriv.metrics.roc import (
-    at_fpr,
-    at_threshold,
-    attack_accuracy,
-    gap_baseline,
-    membership,
-    roc_curve,
-)
+from jaxpriv.metrics import accuracy, intervals, roc, slices, verdict
+from jaxpriv.metrics.accuracy import attack_accuracy, gap_baseline
+from jaxpriv.metrics.roc import at_fpr, at_threshold, membership, roc_curve
 
 __all__ = [
+    "accuracy",
     "at_fpr",
     "at_threshold",
     "attack_accuracy",
@@ -19,6 +14,6 @@ __all__ = [
     "membership",
     "roc",
     "roc_curve",
-    "scores",
     "slices",
+    "verdict",
 ]

@@ -1,5 +1,7 @@
 """Confidence intervals for rates and for the AUC, in float64.
 
+Written here rather than taken from scipy.stats and scikit-learn, whose import takes seconds.
+
 In the shapes below `s` are the axes of a batch of binomial counts.
 """
 
@@ -7,7 +9,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Float, Int, Integer, Shaped
+from jaxtyping import Array, ArrayLike, Float, Int, Integer, Shaped
 
 from jaxpriv import _check
 
@@ -22,57 +24,6 @@ class Auc(NamedTuple):
     auc: float
     lower: float
     upper: float
-
-
-def columns(
-    scores: Shaped[Array | np.ndarray, "..."], is_member: Shaped[Array | np.ndarray, "..."]
-) -> tuple[Float[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
-    """Checks scores and membership: the one border at which scores become float64.
-
-    Args:
-      scores: [n] or [n, 1], of any real type; every float type converts exactly.
-      is_member: [n] or [n, 1], bool or 0 and 1.
-
-    Returns:
-      Both as [n].
-
-    Raises:
-      ValueError: if a shape does not fit, a score is NaN, a label is not 0 or 1, or there are no
-        scores.
-    """
-    values = _column("scores", scores)
-    labels = _column("is_member", is_member)
-    _check.same_length(scores=values, is_member=labels)
-    if values.size == 0:
-        raise ValueError("Expected at least one score, got none.")
-    if np.isnan(values).any():
-        raise ValueError(f"Expected scores without NaN, got {np.isnan(values).sum()} NaN.")
-    wrong = labels[(labels != 0) & (labels != 1)]
-    if wrong.size:
-        raise ValueError(f"Expected is_member to hold only 0 and 1, got {wrong[0]:g}.")
-    return values, labels == 1
-
-
-def members_and_others(
-    scores: Shaped[Array | np.ndarray, "..."], is_member: Shaped[Array | np.ndarray, "..."]
-) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " k"]]:
-    """Splits scores by membership.
-
-    Args:
-      scores: [n] or [n, 1], of any real type.
-      is_member: [n] or [n, 1], bool or 0 and 1.
-
-    Returns:
-      The scores of members and of non-members, each in ascending order.
-
-    Raises:
-      ValueError: for what `columns` refuses, or if either side is empty.
-    """
-    values, inside = columns(scores, is_member)
-    members, others = np.sort(values[inside]), np.sort(values[~inside])
-    if not (members.size and others.size):
-        raise ValueError(f"Expected members and non-members, got {members.size} and {others.size}.")
-    return members, others
 
 
 def clopper_pearson(
@@ -162,7 +113,7 @@ def delong(
 ) -> Auc:
     """Estimates the AUC with DeLong's interval, on the logit scale so that it stays in [0, 1].
 
-    Var[A] = Var[V_members] / m + Var[V_others] / k, where a member's V is the share of
+    Var[A] = Var[V_members] / m + Var[V_nonmembers] / k, where a member's V is the share of
     non-members below it (ties half) and a non-member's the share of members above it. Assumes
     that records are independent. O(n log n).
 
@@ -175,21 +126,40 @@ def delong(
       The AUC and its interval.
 
     Raises:
-      ValueError: if confidence is not in (0, 1), or for what `members_and_others` refuses.
+      ValueError: if confidence is not in (0, 1), or for what `_check.split_by_membership` refuses.
 
     References:
       DeLong, DeLong and Clarke-Pearson, Comparing the Areas under Two or More Correlated ROC
       Curves, 1988. The ranks: Sun and Xu, Fast Implementation of DeLong's Algorithm, 2014.
     """
+    return delong_of_sorted(*_check.split_by_membership(scores, is_member), confidence=confidence)
+
+
+def delong_of_sorted(
+    members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, " k"], *, confidence: float
+) -> Auc:
+    """Computes `delong` from scores that are checked, split and sorted.
+
+    Args:
+      members: scores of members, ascending; at least one.
+      nonmembers: scores of non-members, ascending; at least one.
+      confidence: coverage of the interval, in (0, 1).
+
+    Returns:
+      The AUC and its interval.
+
+    Raises:
+      ValueError: if confidence is not in (0, 1).
+    """
     from scipy import special
 
     _check.open_unit(confidence=confidence)
-    members, others = members_and_others(scores, is_member)
-    m, k = members.size, others.size
-    below, above = _twice_below(members, others), 2 * m - _twice_below(others, members)
+    m, k = members.size, nonmembers.size
+    below = _twice_rank(members, nonmembers)
+    above = 2 * m - _twice_rank(nonmembers, members)
     right, pairs = int(below.sum()), 2 * m * k
     auc = right / pairs
-    variance = _spread(below / (2 * k), auc) / m + _spread(above / (2 * m), auc) / k
+    variance = _variance(below / (2 * k), auc) / m + _variance(above / (2 * m), auc) / k
     if variance == 0:
         return Auc(auc, *_without_variance(auc, min(m, k), confidence))
     log_odds = math.log(right / (pairs - right))
@@ -197,57 +167,6 @@ def delong(
     width = special.ndtri((1 + confidence) / 2) * math.sqrt(variance) * slope
     lower, upper = special.expit([log_odds - width, log_odds + width])
     return Auc(auc, float(lower), float(upper))
-
-
-def bootstrap_auc(
-    rng: np.random.Generator,
-    scores: Shaped[Array | np.ndarray, "..."],
-    is_member: Shaped[Array | np.ndarray, "..."],
-    *,
-    confidence: float,
-    repeats: int,
-) -> Auc:
-    """Estimates the AUC with the stratified percentile bootstrap, a check on `delong`.
-
-    Members and non-members are drawn anew with replacement, each as many as there are. Records
-    count as independent. It knows nothing beyond the sample: at AUC 0 and 1 and for equal scores
-    its interval is one point, with a few dozen records a side it covers less than it says, and
-    its ends are quantiles, so repeats (1 - confidence) / 2 should be 25 or more. O(repeats n).
-
-    Args:
-      rng: NumPy generator.
-      scores: [n] or [n, 1]; higher = more likely a member; -inf ranks lowest, +inf highest.
-      is_member: [n] or [n, 1], bool or 0 and 1.
-      confidence: nominal coverage of the interval, in (0, 1).
-      repeats: samples drawn.
-
-    Returns:
-      The AUC of the scores themselves, and the percentiles of the drawn ones.
-
-    Raises:
-      ValueError: if confidence or repeats is out of range, or for what `members_and_others`
-        refuses.
-
-    References:
-      Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13.
-    """
-    _check.open_unit(confidence=confidence)
-    _check.positive_int(repeats=repeats)
-    members, others = members_and_others(scores, is_member)
-    values = np.unique(np.concatenate([members, others]))
-    member_at, other_at = np.searchsorted(values, members), np.searchsorted(values, others)
-
-    def area(drawn_members: np.ndarray, drawn_others: np.ndarray) -> float:
-        count = np.bincount(drawn_others, minlength=values.size)
-        twice_below = 2 * np.cumsum(count) - count
-        return twice_below[drawn_members].sum() / (2 * members.size * others.size)
-
-    areas = [
-        area(rng.choice(member_at, members.size), rng.choice(other_at, others.size))
-        for _ in range(repeats)
-    ]
-    lower, upper = np.quantile(areas, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Auc(float(area(member_at, other_at)), float(lower), float(upper))
 
 
 def _without_variance(auc: float, pairs: int, confidence: float) -> tuple[float, float]:
@@ -262,7 +181,7 @@ def _without_variance(auc: float, pairs: int, confidence: float) -> tuple[float,
     return alike * auc, 1 - alike * (1 - auc)
 
 
-def _twice_below(
+def _twice_rank(
     scores: Float[np.ndarray, " a"], against: Float[np.ndarray, " b"]
 ) -> Int[np.ndarray, " a"]:
     """For each score, twice how many of `against` (ascending) lie below it, ties counted half.
@@ -272,21 +191,9 @@ def _twice_below(
     return np.searchsorted(against, scores, "left") + np.searchsorted(against, scores, "right")
 
 
-def _spread(placements: Float[np.ndarray, " a"], auc: float) -> float:
+def _variance(placements: Float[np.ndarray, " a"], auc: float) -> float:
     """The sample variance; of a single placement, the largest that its mean allows."""
     return float(placements.var(ddof=1)) if placements.size > 1 else auc * (1 - auc)
-
-
-def _column(name: str, values: ArrayLike) -> Float[np.ndarray, " n"]:
-    array = np.asarray(values)
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.ndim != 1:
-        raise ValueError(f"Expected {name} of shape [n] or [n, 1], got {list(array.shape)}.")
-    # Strings and dates would convert; ml_dtypes' float types are of kind V or f.
-    if array.dtype.kind not in "biufV":
-        raise ValueError(f"Expected real numbers in {name}, got {array.dtype}.")
-    return array.astype(np.float64)
 
 
 def _counts(

@@ -58,18 +58,6 @@ class Rates(NamedTuple):
     fpr_interval: tuple[float, float]
 
 
-class Accuracy(NamedTuple):
-    """How well membership probabilities decide, on equally many members and non-members.
-
-    expected: mean of h over members and of 1 - h over non-members, pooled: of a random guess
-      that says member with probability h.
-    at_half: of the guess that says member where h > 0.5.
-    """
-
-    expected: float
-    at_half: float
-
-
 class Membership(NamedTuple):
     """What an attack's scores reveal; `_asdict()` is ready for JSON.
 
@@ -108,12 +96,16 @@ def roc_curve(
     Raises:
       ValueError: for NaN, one class only, unequal lengths or no scores.
     """
-    members, others = intervals.members_and_others(scores, is_member)
-    ascending = np.unique(np.concatenate([members, others]))
+    return _curve(*_check.split_by_membership(scores, is_member))
+
+
+def _curve(members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, " k"]) -> Roc:
+    """The curve of sorted scores."""
+    ascending = np.unique(np.concatenate([members, nonmembers]))
     true = members.size - np.searchsorted(members, ascending, "left")
-    false = others.size - np.searchsorted(others, ascending, "left")
+    false = nonmembers.size - np.searchsorted(nonmembers, ascending, "left")
     return Roc(
-        fpr=np.append(0.0, false[::-1] / others.size),
+        fpr=np.append(0.0, false[::-1] / nonmembers.size),
         tpr=np.append(0.0, true[::-1] / members.size),
         thresholds=np.append(np.inf, ascending[::-1]),
     )
@@ -149,14 +141,24 @@ def at_fpr(
       Carlini et al., Membership Inference Attacks From First Principles, 2022.
     """
     _check.open_unit(fpr=fpr, confidence=confidence)
-    members, others = intervals.members_and_others(scores, is_member)
-    allowed = _allowed(others.size, fpr)
-    threshold = others[-1 - allowed]
+    return _at_fpr(*_check.split_by_membership(scores, is_member), fpr=fpr, confidence=confidence)
+
+
+def _at_fpr(
+    members: Float[np.ndarray, " m"],
+    nonmembers: Float[np.ndarray, " k"],
+    *,
+    fpr: float,
+    confidence: float,
+) -> OperatingPoint:
+    """The operating point of sorted scores."""
+    allowed = _allowed(nonmembers.size, fpr)
+    threshold = nonmembers[-1 - allowed]
     hits = int((members > threshold).sum())
     lower, upper = intervals.clopper_pearson(hits, members.size, confidence=confidence)
     return OperatingPoint(
         threshold=float(threshold),
-        achieved_fpr=int((others > threshold).sum()) / others.size,
+        achieved_fpr=int((nonmembers > threshold).sum()) / nonmembers.size,
         tpr=hits / members.size,
         tpr_interval=(float(lower), float(upper)),
         resolvable=allowed >= 1,
@@ -191,78 +193,16 @@ def at_threshold(
     """
     if np.isnan(threshold):
         raise ValueError("Expected a number for threshold, got NaN.")
-    members, others = intervals.members_and_others(scores, is_member)
-    hits, alarms = int((members > threshold).sum()), int((others > threshold).sum())
+    members, nonmembers = _check.split_by_membership(scores, is_member)
+    hits, alarms = int((members > threshold).sum()), int((nonmembers > threshold).sum())
     low_tpr, high_tpr = intervals.clopper_pearson(hits, members.size, confidence=confidence)
-    low_fpr, high_fpr = intervals.clopper_pearson(alarms, others.size, confidence=confidence)
+    low_fpr, high_fpr = intervals.clopper_pearson(alarms, nonmembers.size, confidence=confidence)
     return Rates(
         tpr=hits / members.size,
-        fpr=alarms / others.size,
+        fpr=alarms / nonmembers.size,
         tpr_interval=(float(low_tpr), float(high_tpr)),
         fpr_interval=(float(low_fpr), float(high_fpr)),
     )
-
-
-def attack_accuracy(
-    member_prob: Shaped[Array | np.ndarray, "..."], is_member: Shaped[Array | np.ndarray, "..."]
-) -> Accuracy:
-    """Measures an attack that gives each record a probability h of being a member.
-
-    Sets of unequal size are refused: there the accuracy of calling everyone a member is not 1/2.
-    Drop records of the larger set at random beforehand.
-
-    Args:
-      member_prob: [n] or [n, 1]; h, in [0, 1].
-      is_member: [n] or [n, 1], bool or 0 and 1; half of them members.
-
-    Returns:
-      The expected accuracy and that at 0.5.
-
-    Raises:
-      ValueError: for h outside [0, 1], unequal sizes, NaN or unequal lengths.
-
-    References:
-      Nasr, Shokri and Houmansadr, Machine Learning with Membership Privacy using Adversarial
-      Regularization, 2018, section 5.4.
-    """
-    members, others = intervals.members_and_others(member_prob, is_member)
-    outside = [h for h in (*members[[0, -1]], *others[[0, -1]]) if not 0 <= h <= 1]
-    if outside:
-        raise ValueError(f"Expected every member_prob in [0, 1], got {outside[0]:g}.")
-    if members.size != others.size:
-        raise ValueError(
-            f"Expected equally many members and non-members, got {members.size} and {others.size}."
-        )
-    return Accuracy(
-        expected=float((members.mean() + (1 - others).mean()) / 2),
-        at_half=float(((members > 0.5).mean() + (others <= 0.5).mean()) / 2),
-    )
-
-
-def gap_baseline(train_accuracy: float, test_accuracy: float) -> float:
-    """Computes the balanced accuracy of calling correctly classified records members.
-
-    (1 + train_accuracy - test_accuracy) / 2. It takes no model to reach, so a trained attack
-    below it has not learned its task.
-
-    Args:
-      train_accuracy: the target's accuracy on members, in [0, 1].
-      test_accuracy: its accuracy on non-members, in [0, 1].
-
-    Returns:
-      The gap attack's balanced accuracy; below 0.5 where the model does better on non-members.
-
-    Raises:
-      ValueError: if an accuracy is outside [0, 1].
-
-    References:
-      Yeom et al., Privacy Risk in Machine Learning: Analyzing the Connection to Overfitting,
-      2018, Adversary 1.
-    """
-    for name, value in (("train_accuracy", train_accuracy), ("test_accuracy", test_accuracy)):
-        if not 0 <= value <= 1:
-            raise ValueError(f"Expected 0 <= {name} <= 1, got {name}={value}.")
-    return (1 + train_accuracy - test_accuracy) / 2
 
 
 def membership(
@@ -293,12 +233,12 @@ def membership(
       Yeom et al., Privacy Risk in Machine Learning, 2018 (advantage); Carlini et al.,
       Membership Inference Attacks From First Principles, 2022 (TPR at low FPR).
     """
-    area = intervals.delong(scores, is_member, confidence=confidence)
-    curve = roc_curve(scores, is_member)
+    members, nonmembers = _check.split_by_membership(scores, is_member)
+    area = intervals.delong_of_sorted(members, nonmembers, confidence=confidence)
+    curve = _curve(members, nonmembers)
     advantage = float(np.max(curve.tpr - curve.fpr))
-    num_members = int(np.asarray(is_member).astype(bool).sum())
     points = {
-        key: at_fpr(scores, is_member, fpr=float(key), confidence=confidence) for key in LOW_FPRS
+        key: _at_fpr(members, nonmembers, fpr=float(key), confidence=confidence) for key in LOW_FPRS
     }
     given = {key: point for key, point in points.items() if point.resolvable}
     return Membership(
@@ -311,15 +251,16 @@ def membership(
             key: given[key].tpr_interval if key in given else None for key in LOW_FPRS
         },
         coarse=tuple(key for key, point in given.items() if point.coarse),
-        num_members=num_members,
-        num_nonmembers=len(np.asarray(is_member)) - num_members,
+        num_members=members.size,
+        num_nonmembers=nonmembers.size,
         confidence=confidence,
     )
 
 
 def _allowed(num_nonmembers: int, fpr: float) -> int:
-    """The most false positives with rate <= fpr, as the division rounds: 29 of 100 at 0.29."""
-    most = int(num_nonmembers * fpr) + 1
-    while most / num_nonmembers > fpr:
-        most -= 1
-    return most
+    """The largest number of false positives with rate <= fpr, as the division rounds: 29 of 100
+    at 0.29."""
+    count = int(num_nonmembers * fpr) + 1
+    while count / num_nonmembers > fpr:
+        count -= 1
+    return count

@@ -1,15 +1,29 @@
-"""Figures, as SVG text. The only module that imports matplotlib."""
+"""Figures, as SVG text. The only module that imports matplotlib.
 
+Colours are CSS variables with a fallback, so that a page can set them for light and dark.
+"""
+
+import html
 import io
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-_COLOURS = ("#b3261e", "#1b5fa8", "#2e7d32", "#8a5a00", "#6a3fa0")
+_INK, _SOFT, _LINE, _PAPER = "#1c2430", "#5b6675", "#dfe4ea", "#ffffff"
+_SERIES = ("#b3261e", "#1b5fa8", "#2e7d32", "#8a5a00", "#6a3fa0")
+_VARIABLES = {
+    _INK: "--ink",
+    _SOFT: "--soft",
+    _LINE: "--line",
+    _PAPER: "--paper",
+    **{colour: f"--series-{i}" for i, colour in enumerate(_SERIES, 1)},
+}
 _STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.size": 10,
@@ -17,90 +31,143 @@ _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "jaxpriv",
     "axes.spines.top": False,
     "axes.spines.right": False,
+    "text.color": _INK,
+    "axes.labelcolor": _INK,
+    "axes.edgecolor": _SOFT,
+    "axes.facecolor": _PAPER,
+    "figure.facecolor": _PAPER,
+    "xtick.color": _SOFT,
+    "ytick.color": _SOFT,
+    "xtick.labelcolor": _INK,
+    "ytick.labelcolor": _INK,
+    "grid.color": _LINE,
 }
 
 
-def roc_svg(curves: Sequence[dict[str, Any]], *, smallest: float) -> str:
+class Curve(NamedTuple):
+    """A curve and its name in the legend."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+
+
+class Bounds(NamedTuple):
+    """Bounds on the epsilon of one model; None where there is none."""
+
+    name: str
+    lower: float | None
+    upper: float | None
+
+
+class Intervals(NamedTuple):
+    """Low end, number and high end of each row, and the name in the legend."""
+
+    name: str
+    points: Sequence[tuple[float, float, float] | None]
+
+
+def roc_svg(curves: Sequence[Curve], *, smallest: float) -> str:
     """Draws ROC curves on logarithmic axes.
 
     Args:
-      curves: each with name, fpr, tpr and auc.
-      smallest: where the axes begin; below it a data set of this size shows nothing.
+      curves: false positive rates, ascending, and true positive rates.
+      smallest: lower end of both axes.
 
     Returns:
       An <svg> element.
     """
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(5.6, 4.6), layout="constrained")
+        figure = Figure(figsize=(5.6, 4.4 + 0.2 * len(curves)), layout="constrained")
         axes = figure.add_subplot()
         diagonal = np.geomspace(smallest, 1, 50)
-        axes.plot(diagonal, diagonal, color="#777777", lw=1, ls=":", label="guessing")
-        for i, curve in enumerate(curves):
-            fpr = np.maximum(curve["fpr"], smallest / 2)
-            tpr = np.maximum(curve["tpr"], smallest / 2)
-            name = f"{curve['name']} (AUC {curve['auc']:.3f})"
-            style = {"color": _COLOURS[i % len(_COLOURS)], "drawstyle": "steps-post", "lw": 1.8}
-            axes.plot(fpr, tpr, label=name, **style)
-        axes.axvline(0.01, color="#bbbbbb", lw=0.8, zorder=0)
+        axes.plot(diagonal, diagonal, color=_SOFT, lw=1, ls=":", label="guessing")
+        for curve, colour in zip(curves, _cycled(len(curves)), strict=True):
+            x, y = (np.maximum(rates, smallest / 2) for rates in (curve.x, curve.y))
+            axes.plot(x, y, label=curve.name, color=colour, drawstyle="steps-post", lw=1.8)
+        axes.axvline(0.01, color=_SOFT, lw=0.8, ls="--", zorder=0)
         axes.set(
             xscale="log",
             yscale="log",
             xlim=(smallest, 1),
             ylim=(smallest, 1.05),
-            xlabel="false positive rate: non-members called members",
-            ylabel="true positive rate: members found",
+            xlabel="false positive rate",
+            ylabel="true positive rate",
         )
-        axes.grid(which="major", color="#eeeeee", lw=0.8)
-        axes.legend(loc="lower right", frameon=False)
-        return _svg(figure)
+        axes.grid(which="major", lw=0.8)
+        figure.legend(loc="outside lower left", frameon=False)
+        return _svg(figure, title="ROC curves on logarithmic axes")
 
 
-def bounds_svg(models: Sequence[dict[str, Any]]) -> str:
-    """Draws, for each model, what is promised and what an audit found, on one epsilon axis.
+def intervals_svg(labels: Sequence[str], series: Sequence[Intervals], *, x: str) -> str:
+    """Draws numbers with their intervals, a row for each label and a colour for each series.
 
     Args:
-      models: each with name, lower (from the audit; None without one) and upper (the promise;
-        None without one).
+      labels: of the rows, from the top.
+      series: numbers and intervals of each row; None leaves a row empty.
+      x: label of the horizontal axis, on which a line marks 0.5.
 
     Returns:
       An <svg> element.
     """
-    ends = [m[side] for m in models for side in ("lower", "upper") if m[side] is not None]
+    with mpl.rc_context(_STYLE):
+        height = 1.1 + 0.2 * len(series) + len(labels) * (0.14 + 0.09 * len(series))
+        figure = Figure(figsize=(6.6, height), layout="constrained")
+        axes = figure.add_subplot()
+        axes.axvline(0.5, color=_SOFT, lw=1, ls=":")
+        for i, (one, colour) in enumerate(zip(series, _cycled(len(series)), strict=True)):
+            shift = 0.62 * ((i + 0.5) / len(series) - 0.5)
+            points = [(row, p) for row, p in enumerate(one.points) if p is not None]
+            rows = [row + shift for row, _ in points]
+            low, middle, high = zip(*[p for _, p in points], strict=True) if points else ((),) * 3
+            axes.hlines(rows, low, high, color=colour, lw=1.6, alpha=0.75)
+            axes.plot(middle, rows, "o", color=colour, ms=4, label=one.name)
+        axes.set(ylim=(len(labels) - 0.4, -0.6), yticks=range(len(labels)), yticklabels=labels)
+        axes.set_xlabel(x)
+        axes.tick_params(axis="y", length=0)
+        axes.grid(axis="x", lw=0.8)
+        figure.legend(loc="outside lower left", frameon=False)
+        return _svg(figure, title=x)
+
+
+def bounds_svg(models: Sequence[Bounds], *, unit: str = "record") -> str:
+    """Draws the guarantee and the audit of each model on one epsilon axis.
+
+    Args:
+      models: lower and upper bounds.
+      unit: of privacy, for the axis.
+
+    Returns:
+      An <svg> element.
+    """
+    ends = [end for model in models for end in (model.lower, model.upper) if end is not None]
     right = 1.25 * max([1.0, *ends])
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(5.6, 0.9 + 0.55 * len(models)), layout="constrained")
+        figure = Figure(figsize=(5.6, 1.1 + 0.5 * len(models)), layout="constrained")
         axes = figure.add_subplot()
         for row, model in enumerate(models):
-            lower, upper = model["lower"] or 0.0, model["upper"]
-            axes.plot([lower, right if upper is None else upper], [row, row], color="#c3cad3", lw=5)
-            if model["lower"] is not None:
-                axes.plot(lower, row, "o", color=_COLOURS[0], ms=8)
-            if upper is not None:
-                axes.plot(upper, row, "s", color=_COLOURS[1], ms=8)
-            else:
-                axes.annotate(
-                    "no upper bound ", (right, row), ha="right", va="bottom", color="#5b6675"
-                )
-        axes.plot([], [], "o", color=_COLOURS[0], label="audit: at least")
-        axes.plot([], [], "s", color=_COLOURS[1], label="promise: at most")
+            _draw_bounds(axes, row, model, right)
+        axes.plot([], [], "o", color=_SERIES[0], label="audit: at least")
+        axes.plot([], [], "s", color=_SERIES[1], label="guarantee: at most")
         axes.set(
             xlim=(-0.02 * right, right),
             ylim=(len(models) - 0.4, -0.6),
             yticks=range(len(models)),
-            yticklabels=[model["name"] for model in models],
-            xlabel="epsilon, one record added or removed",
+            yticklabels=[model.name for model in models],
+            xlabel=f"epsilon, one {unit} added or removed",
         )
-        axes.legend(loc="upper left", bbox_to_anchor=(0, 1.35), ncols=2, frameon=False)
-        return _svg(figure)
+        axes.tick_params(axis="y", length=0)
+        figure.legend(loc="outside upper left", ncols=2, frameon=False)
+        return _svg(figure, title="Guarantee and audit of each model")
 
 
-def lines_svg(curves: Sequence[dict[str, Any]], *, x: str, y: str) -> str:
+def lines_svg(curves: Sequence[Curve], *, x: str, y: str) -> str:
     """Draws curves against a quantity on a logarithmic axis, such as a sample size.
 
     Args:
-      curves: each with name, x and y.
-      x: what is on the logarithmic axis.
-      y: what is on the other, from 0.
+      curves: points of each curve.
+      x: label of the logarithmic axis.
+      y: label of the other axis, which begins at 0.
 
     Returns:
       An <svg> element.
@@ -108,17 +175,38 @@ def lines_svg(curves: Sequence[dict[str, Any]], *, x: str, y: str) -> str:
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(5.6, 3.8), layout="constrained")
         axes = figure.add_subplot()
-        for i, curve in enumerate(curves):
-            style = {"color": _COLOURS[i % len(_COLOURS)], "lw": 1.8}
-            axes.plot(curve["x"], curve["y"], label=curve["name"], marker="o", ms=4, **style)
+        for curve, colour in zip(curves, _cycled(len(curves)), strict=True):
+            axes.plot(curve.x, curve.y, label=curve.name, marker="o", ms=4, color=colour, lw=1.8)
         axes.set(xscale="log", ylim=(0, None), xlabel=x, ylabel=y)
-        axes.grid(which="major", color="#eeeeee", lw=0.8)
+        axes.grid(which="major", lw=0.8)
         axes.legend(frameon=False)
-        return _svg(figure)
+        return _svg(figure, title=f"{y} against {x}")
 
 
-def _svg(figure: Figure) -> str:
-    out = io.StringIO()
-    FigureCanvasSVG(figure).print_svg(out, metadata={"Date": None})
-    text = out.getvalue()
-    return text[text.index("<svg") :]
+def _draw_bounds(axes: Axes, row: int, model: Bounds, right: float) -> None:
+    lower = model.lower or 0.0
+    upper = right if model.upper is None else model.upper
+    axes.plot([lower, upper], [row, row], color=_LINE, lw=6, solid_capstyle="butt")
+    if model.upper is None:
+        axes.annotate("no upper bound", (right, row), (-4, 5), textcoords="offset points",
+                      ha="right", va="bottom", color=_SOFT)  # fmt: skip
+    else:
+        axes.plot(upper, row, "s", color=_SERIES[1], ms=8)
+    if model.lower is not None:
+        axes.plot(lower, row, "o", color=_SERIES[0], ms=8, clip_on=False)
+
+
+def _cycled(count: int) -> list[str]:
+    return [_SERIES[i % len(_SERIES)] for i in range(count)]
+
+
+def _svg(figure: Figure, *, title: str) -> str:
+    stream = io.StringIO()
+    FigureCanvasSVG(figure).print_svg(stream, metadata={"Date": None})
+    text = stream.getvalue()
+    text = text[text.index("<svg") :]
+    # Names such as axes_1 would occur twice on a page with two figures.
+    text = re.sub(r' id="[a-zA-Z0-9.]+_\d+"', "", text)
+    for colour, variable in _VARIABLES.items():
+        text = text.replace(f": {colour}", f": var({variable}, {colour})")
+    return text.replace("<svg ", f'<svg role="img" aria-label="{html.escape(title)}" ', 1)

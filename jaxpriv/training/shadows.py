@@ -12,9 +12,9 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, Shaped
 
-from jaxpriv import _check
+from jaxpriv import _check, units
 from jaxpriv._types import Params
 from jaxpriv.training import many
 from jaxpriv.training.algorithms import Algorithm
@@ -26,55 +26,24 @@ def halves(
     n: int,
     *,
     num_models: int,
-    group: Int[np.ndarray, " n"] | None = None,
+    group: Shaped[np.ndarray, " n"] | None = None,
 ) -> Bool[np.ndarray, "m n"]:
-    """Draws complementary random halves of n records.
-
-    By group, whole groups are taken in random order as long as they fit into the half, so that
-    the records of one group are all IN or all OUT.
+    """Draws complementary random halves of n records, in whole groups where there are groups.
 
     Args:
       key: consumed.
-      n: records in the pool; >= 2. When odd, a half has (n + 1) / 2 records in the first
-        models and (n - 1) / 2 in their complements. By group the first models may fall short
-        of that, by less than the smallest group that they leave out.
+      n: records in the pool; >= 2.
       num_models: even.
       group: the person or household of each record; None: every record on its own.
 
     Returns:
-      Whether record j is a member of model i; model i + m/2 is the complement of model i.
+      Whether record j is a member of model i; as `units.halves`.
 
     Raises:
-      ValueError: if num_models is odd, n < 2, or there are fewer than two groups.
+      ValueError: if num_models is odd, n < 2, group has another length than n, or there are fewer
+        than two groups.
     """
-    _check.positive_int(n=n, num_models=num_models)
-    if num_models % 2 or n < 2:
-        raise ValueError(
-            f"Expected an even num_models and n >= 2, got num_models={num_models}, n={n}."
-        )
-    if group is not None:
-        return _halves_of_groups(key, group, num_models // 2, (n + 1) // 2)
-    orders = jax.vmap(lambda k: jax.random.permutation(k, n))(
-        jax.random.split(key, num_models // 2)
-    )
-    first = np.asarray(orders) < (n + 1) // 2
-    return np.concatenate([first, ~first])
-
-
-def _halves_of_groups(
-    key: PRNGKeyArray, group: Int[np.ndarray, " n"], pairs: int, size: int
-) -> Bool[np.ndarray, "m n"]:
-    _, unit, weight = np.unique(group, return_inverse=True, return_counts=True)
-    if len(weight) < 2:
-        raise ValueError("Expected at least two groups, got one.")
-    taken = np.zeros((pairs, len(weight)), bool)
-    for row, k in zip(taken, jax.random.split(key, pairs), strict=True):
-        left = size
-        for i in np.asarray(jax.random.permutation(k, len(weight))):
-            row[i] = weight[i] <= left
-            left -= weight[i] * row[i]
-    first = taken[:, unit]
-    return np.concatenate([first, ~first])
+    return units.halves(key, units.of_records(n, group=group), num_models=num_models)
 
 
 def train(

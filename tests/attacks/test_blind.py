@@ -18,7 +18,7 @@ def drawn(seed, n, *shape):
 
 
 def auc(x, is_member, *, seed=0, folds=3):
-    scores = blind.cross_validated(np.random.default_rng(seed), x, is_member, folds=folds)
+    scores = blind.score_records(np.random.default_rng(seed), x, is_member, folds=folds)
     assert np.isfinite(scores).all()
     return metrics.membership(scores, is_member).auc
 
@@ -66,7 +66,7 @@ def test_one_noisier_pixel_in_many_is_found():
 def test_equal_generators_give_equal_scores():
     x, is_member = drawn(5, 300, 4)
     one, again, other = (
-        blind.cross_validated(np.random.default_rng(seed), x, is_member) for seed in (0, 0, 1)
+        blind.score_records(np.random.default_rng(seed), x, is_member) for seed in (0, 0, 1)
     )
     assert (one == again).all()
     assert not (one == other).all()
@@ -94,7 +94,7 @@ BAD = {
     "nan": ({"x": np.full((6, 2), np.nan)}, "x without NaN, got 12 NaN"),
     "inf": ({"x": np.full((6, 2), np.inf)}, "finite x, got 12 infinite"),
     "one class": ({"is_member": np.ones(6, int)}, "2 <= folds <= members and non-members"),
-    "numbers": ({"is_member": np.full(6, 2)}, "is_member to hold only 0 and 1"),
+    "numbers": ({"is_member": np.full(6, 2)}, "only 0 and 1 in is_member"),
     "folds": ({"folds": 1}, "2 <= folds <= members and non-members, got folds=1, 3 and 3"),
     "many folds": ({"folds": 4}, "2 <= folds <= members and non-members, got folds=4, 3 and 3"),
     "length": ({"is_member": np.arange(5) % 2}, "equal lengths"),
@@ -106,7 +106,7 @@ def test_refuses_in_one_line(case):
     change, message = BAD[case]
     good = {"x": np.zeros((6, 2)), "is_member": np.arange(6) % 2, "folds": 2}
     with pytest.raises(ValueError, match=rf"^Expected {message}[^\n]*\.$"):
-        oracles.unhooked(blind.cross_validated)(np.random.default_rng(0), **(good | change))
+        oracles.unhooked(blind.score_records)(np.random.default_rng(0), **(good | change))
 
 
 def test_records_of_one_household_do_not_betray_each_other():
@@ -115,10 +115,10 @@ def test_records_of_one_household_do_not_betray_each_other():
     group = np.repeat(np.arange(150), 8)
     x = rng.normal(size=(150, 12))[group] + 0.3 * rng.normal(size=(1200, 12))
     is_member = (rng.random(150) < 0.5)[group]
-    cut = blind.cross_validated(np.random.default_rng(1), x, is_member)
-    whole = blind.cross_validated(np.random.default_rng(1), x, is_member, group=group)
+    cut = blind.score_records(np.random.default_rng(1), x, is_member)
+    whole = blind.score_records(np.random.default_rng(1), x, is_member, group=group)
     # 150 independent households: standard error 0.048.
     assert abs(metrics.membership(whole, is_member, confidence=0.95).auc - 0.5) < 0.15
     assert metrics.membership(cut, is_member, confidence=0.95).auc > 0.7
     with pytest.raises(ValueError, match="Expected at least 5 groups, got 1"):
-        blind.cross_validated(np.random.default_rng(1), x, is_member, group=0 * group)
+        blind.score_records(np.random.default_rng(1), x, is_member, group=0 * group)

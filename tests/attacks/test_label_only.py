@@ -25,8 +25,9 @@ def records(seed, n, *, width=2):
 
 
 def noise(seed, x, labels, *, predict=linear, scale=0.7, copies=100, **more):
-    rng = np.random.default_rng(seed)
-    return label_only.noise_robustness(rng, predict, x, labels, scale=scale, copies=copies, **more)
+    perturb = label_only.gaussian_noise(std=scale)
+    more |= {"perturb": perturb, "copies": copies}
+    return label_only.robustness(np.random.default_rng(seed), predict, x, labels, **more)
 
 
 @pytest.mark.parametrize("scale", [0.3, 1.0])
@@ -58,8 +59,9 @@ def test_flip_robustness_is_the_exact_binomial_share():
     vote = lambda bits: (np.asarray(bits, int).sum(axis=1) >= 5).astype(int)  # noqa: E731
     copies, p = 4000, 0.2
     for bits in (x, x.astype(bool), x.astype(np.float32)):
-        found = label_only.flip_robustness(
-            np.random.default_rng(4), vote, bits, vote(x), flip_prob=p, copies=copies
+        flips = label_only.bit_flips(prob=p)
+        found = label_only.robustness(
+            np.random.default_rng(4), vote, bits, vote(x), perturb=flips, copies=copies
         )
         for ones, share in enumerate(found):
             lost, won = stats.binom(ones, p), stats.binom(9 - ones, p)
@@ -78,8 +80,8 @@ def test_augmentation_robustness_counts_the_shifts_that_keep_the_label():
     x = np.eye(8)[:, None, :]
     half = lambda images: np.asarray(images)[:, 0].argmax(axis=1) // 4  # noqa: E731
     shift = lambda rng, batch: np.roll(batch, rng.integers(4), axis=-1)  # noqa: E731
-    found = label_only.augmentation_robustness(
-        np.random.default_rng(5), half, x, half(x), augment=shift, copies=4000, batch_size=3
+    found = label_only.robustness(
+        np.random.default_rng(5), half, x, half(x), perturb=shift, copies=4000, batch_size=3
     )
     exact = np.tile([1, 0.75, 0.5, 0.25], 2)
     assert (np.abs(found - exact) <= 5 * np.sqrt(exact * (1 - exact) / 4000)).all()
@@ -129,11 +131,11 @@ def test_neither_order_nor_batch_size_matters_and_equal_seeds_agree():
 
 
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.float32])
-def test_small_floats_reach_predict_as_float32(dtype):
-    seen = set()
+def test_perturbed_small_floats_reach_predict_as_float32(dtype):
+    seen = []
 
     def predict(x):
-        seen.add(x.dtype)
+        seen.append(x.dtype)
         return jnp.asarray(linear(x))
 
     x, _ = records(16, 20)
@@ -142,7 +144,7 @@ def test_small_floats_reach_predict_as_float32(dtype):
     found = noise(17, small, jnp.asarray(labels), predict=predict)
     exact = noise(17, np.asarray(small).astype(np.float32), labels)
     assert (found == exact).all()
-    assert seen == {np.dtype(np.float32)}
+    assert set(seen[1:]) == {np.dtype(np.float32)}
 
 
 GOOD = {
@@ -150,31 +152,38 @@ GOOD = {
     "predict": linear,
     "x": np.zeros((4, 2)),
     "labels": np.zeros(4, int),
+    "perturb": label_only.gaussian_noise(std=1.0),
     "copies": 2,
 }
 BAD = {
     "nan": ({"x": np.full((4, 2), np.nan)}, "x without NaN, got 8 NaN"),
     "length": ({"labels": np.zeros(3, int)}, "equal lengths"),
     "copies": ({"copies": 0}, "copies >= 1, got copies=0"),
-    "scale": ({"scale": 0.0}, "scale > 0, got scale=0.0"),
     "logits": ({"predict": lambda x: x}, r"predict to return 4 labels, got shape \[4, 2\]"),
     "batch": ({"batch_size": 0}, "batch_size >= 1"),
+    "text labels": ({"labels": np.array(list("abab"))}, "real numbers in labels, got <U1"),
+    "fractions": ({"labels": np.array([0, 1.7, 0, 0])}, "whole numbers in labels, got 1.7"),
+    "text predictions": (
+        {"predict": lambda x: np.array(["cat"] * len(x))},
+        "real numbers in predicted labels, got <U3",
+    ),
+    "shares": ({"predict": lambda x: np.full(len(x), 0.5)}, "whole numbers in predicted labels"),
+    "flips": (
+        {"x": np.full((4, 2), 0.5), "perturb": label_only.bit_flips(prob=0.1)},
+        "only 0 and 1 in x, got 0.5",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_noise_refuses_in_one_line(case):
+def test_refuses_in_one_line(case):
     change, message = BAD[case]
     with pytest.raises(ValueError, match=rf"^Expected {message}[^\n]*\.$"):
-        oracles.unhooked(label_only.noise_robustness)(**(GOOD | {"scale": 1.0} | change))
+        oracles.unhooked(label_only.robustness)(**(GOOD | change))
 
 
-def test_the_others_refuse_what_is_theirs():
-    with pytest.raises(ValueError, match="Expected x to hold only 0 and 1"):
-        label_only.flip_robustness(**GOOD | {"x": np.full((4, 2), 0.5)}, flip_prob=0.1)
-    with pytest.raises(ValueError, match="Expected 0 < flip_prob < 1, got flip_prob=1"):
-        label_only.flip_robustness(**GOOD, flip_prob=1.0)
-    with pytest.raises(ValueError, match="Expected x without NaN"):
-        label_only.augmentation_robustness(
-            **GOOD | {"x": np.full((4, 2), np.nan)}, augment=lambda rng, x: x
-        )
+def test_perturbations_out_of_range_are_refused():
+    with pytest.raises(ValueError, match="Expected 0 < prob < 1, got prob=1"):
+        label_only.bit_flips(prob=1.0)
+    with pytest.raises(ValueError, match="Expected std > 0, got std=0"):
+        label_only.gaussian_noise(std=0.0)

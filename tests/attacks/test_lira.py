@@ -448,11 +448,11 @@ def test_refuses_an_unknown_variance(attack):
 
 def test_refuses_nan_and_other_labels():
     zeros, inside = np.zeros((2, 2)), np.eye(2, dtype=bool)
-    with pytest.raises(ValueError, match="Expected scores without NaN, got 1 NaN"):
+    with pytest.raises(ValueError, match="Expected signals without NaN, got 1 NaN"):
         lira.online(np.array([0.0, np.nan]), zeros, inside)
-    with pytest.raises(ValueError, match="Expected shadow_scores without NaN, got 4 NaN"):
+    with pytest.raises(ValueError, match="Expected shadow_signals without NaN, got 4 NaN"):
         lira.online(np.zeros(2), zeros * np.nan, inside)
-    with pytest.raises(ValueError, match="Expected shadow_is_member to hold only 0 and 1"):
+    with pytest.raises(ValueError, match="Expected only 0 and 1 in shadow_is_member"):
         lira.online(np.zeros(2), zeros, np.array([[0, 1], [2, 0]]))
 
 

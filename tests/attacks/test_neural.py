@@ -10,13 +10,13 @@ from scipy import stats
 from sklearn import metrics as sklearn_metrics
 
 from jaxpriv import metrics
-from jaxpriv.attacks import neural
+from jaxpriv.attacks import Training, neural
 from tests import oracles
 
 GAP, RECORDS = 1.5, 1500
 BAYES = stats.norm.cdf(GAP / math.sqrt(2))
 ERROR = math.sqrt(BAYES * (1 - BAYES) / RECORDS)
-SMALL = {"steps": 180, "batch_size": 64}
+SMALL = {"training": Training(steps=180, batch_size=64)}
 
 
 def outputs(rng, *, gap):
@@ -79,10 +79,6 @@ def test_one_example_is_numpy_by_hand(params):
     expected = float((joined @ layers[7]["kernel"] + layers[7]["bias"])[0])
     found = neural.log_odds(params, jnp.array([0.8, 0.2]), 1)
     assert float(found) == pytest.approx(expected, rel=1e-4)
-    h = 1 / (1 + math.exp(-expected))
-    assert float(neural.log_h(params, jnp.array([0.8, 0.2]), 1)) == pytest.approx(
-        math.log(h), rel=1e-4
-    )
 
 
 def test_gain_is_minus_half_the_two_cross_entropies(params):
@@ -101,20 +97,15 @@ def test_gain_is_minus_half_the_two_cross_entropies(params):
     assert found > -math.log(2)
 
 
-def test_log_h_has_a_gradient_in_the_prediction_and_lowers(params):
+def test_log_odds_have_a_gradient_in_the_prediction_and_lower(params):
     at, eps = jnp.array([0.7, 0.3]), 1e-2
-    slope = jax.jit(jax.grad(neural.log_h, argnums=1))(params, at, 0)
+    slope = jax.jit(jax.grad(neural.log_odds, argnums=1))(params, at, 0)
     for i in range(2):
         step = eps * jnp.eye(2)[i]
-        rise = neural.log_h(params, at + step, 0) - neural.log_h(params, at - step, 0)
+        rise = neural.log_odds(params, at + step, 0) - neural.log_odds(params, at - step, 0)
         assert float(slope[i]) == pytest.approx(float(rise) / (2 * eps), rel=0.05, abs=1e-3)
     assert float(slope[0]) > 0 > float(slope[1])  # surer of the label: more likely a member
-    oracles.assert_lowers(neural.log_h, params, at, 0)
-
-
-def test_log_h_never_becomes_infinite(params):
-    huge = jax.tree.map(lambda p: 10 * p, params)
-    assert np.isfinite(neural.log_h(huge, jnp.array([0.0, 1.0]), 0))
+    oracles.assert_lowers(neural.log_odds, params, at, 0)
 
 
 def test_equal_keys_give_equal_parameters(params):
@@ -149,7 +140,10 @@ BAD = {
     "nan": (GOOD._replace(predictions=np.full((4, 2), np.nan)), "predictions without NaN, got 8"),
     "inf": (GOOD._replace(predictions=np.full((4, 2), np.inf)), "finite predictions, got 8 inf"),
     "label": (GOOD._replace(labels=np.array([0, 1, 2, 0])), r"labels in 0..1, got 2"),
-    "none": (neural.Outputs(np.zeros((0, 2)), np.zeros(0, int)), "members and others, got 0 and 4"),
+    "none": (
+        neural.Outputs(np.zeros((0, 2)), np.zeros(0, int)),
+        "members and non-members, got 0 and 4",
+    ),
     "classes": (GOOD._replace(predictions=np.full((4, 3), 0.5)), "equally many classes, got 3"),
     "shape": (GOOD._replace(predictions=np.zeros(4)), r"predictions \[n, c\], got shape \[4\]"),
 }
@@ -159,9 +153,19 @@ BAD = {
 def test_refuses_in_one_line(case, keys):
     members, message = BAD[case]
     with pytest.raises(ValueError, match=rf"^Expected {message}[^\n]*\.$"):
-        oracles.unhooked(neural.fit)(keys(1)[0], members, GOOD, steps=1, batch_size=2)
+        oracles.unhooked(neural.fit)(
+            keys(1)[0], members, GOOD, training=Training(steps=1, batch_size=2)
+        )
 
 
-def test_refuses_batches_that_cannot_be_halved(keys):
-    with pytest.raises(ValueError, match="Expected an even batch_size, got batch_size=3"):
-        neural.fit(keys(1)[0], GOOD, GOOD, steps=1, batch_size=3)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 3}, "Expected an even batch_size, got batch_size=3"),
+        ({"steps": 0}, "Expected steps >= 1, got steps=0"),
+        ({"learning_rate": 0.0}, "Expected learning_rate > 0"),
+    ],
+)
+def test_training_options_out_of_range_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        Training(**options)

@@ -13,11 +13,11 @@ from sklearn import linear_model
 from sklearn import metrics as sklearn_metrics
 
 from jaxpriv import metrics
-from jaxpriv.attacks import quantile
+from jaxpriv.attacks import Training, quantile
 from tests import oracles
 
 FPRS = (0.01, 0.5, 0.1)
-SMALL = {"fprs": FPRS, "steps": 1000}
+SMALL = {"fprs": FPRS, "training": Training(steps=1000, batch_size=256)}
 
 
 def nonmembers(seed, n):
@@ -94,7 +94,7 @@ def test_normal_scores_beat_a_global_threshold(fitted):
 
 def test_features_that_never_vary_leave_the_plain_quantiles(keys):
     scores = np.random.default_rng(6).gumbel(size=4000)
-    more = SMALL | {"learning_rate": 1e-2}
+    more = SMALL | {"training": Training(steps=1000, batch_size=256, learning_rate=1e-2)}
     constant = quantile.fit(keys(1)[0], np.full((4000, 2), 7.0), scores, **more)
     q = quantile.quantiles(constant, np.full((1, 2), 7.0))[0]
     for fpr, found in zip(constant.fprs, q, strict=True):
@@ -104,7 +104,7 @@ def test_features_that_never_vary_leave_the_plain_quantiles(keys):
 def test_constant_scores_are_no_evidence(keys):
     x = np.random.default_rng(7).normal(size=(64, 2))
     constant = quantile.fit(
-        keys(1)[0], np.zeros((64, 2)), np.full(64, 3.0), fprs=(0.5, 0.1), steps=5
+        keys(1)[0], np.zeros((64, 2)), np.full(64, 3.0), fprs=(0.5, 0.1), training=Training(steps=5)
     )
     found = quantile.apply(constant, np.zeros((64, 2)), np.full(64, 3.0))
     assert metrics.membership(found, x[:, 0] > 0).auc == 0.5
@@ -113,7 +113,7 @@ def test_constant_scores_are_no_evidence(keys):
 def test_units_are_those_of_the_known_nonmembers(fitted):
     x, scores, _ = nonmembers(0, 4000)
     np.testing.assert_allclose(fitted.features, [x.mean(axis=0), x.std(axis=0)])
-    np.testing.assert_allclose(fitted.scores, [scores.mean(), scores.std()])
+    np.testing.assert_allclose(fitted.signals, [scores.mean(), scores.std()])
 
 
 def test_equal_keys_give_equal_scores_and_order_does_not_matter(fitted, keys):
@@ -143,29 +143,28 @@ def test_infinite_scores_stay_infinite(fitted):
 
 BAD = {
     "nan features": ({"features": np.full((4, 2), np.nan)}, "features without NaN, got 8"),
-    "infinite": ({"scores": np.array([0.0, 1.0, 2.0, np.inf])}, "finite scores, got 1 infinite"),
+    "infinite": ({"signals": np.array([0.0, 1.0, 2.0, np.inf])}, "finite signals, got 1 infinite"),
     "one rate": ({"fprs": (0.1,)}, "at least two distinct fprs"),
     "rates repeat": ({"fprs": (0.1, 0.1, 0.2)}, "at least two distinct fprs"),
     "rate": ({"fprs": (0.1, 1.0)}, "0 < fpr < 1, got fpr=1.0"),
-    "length": ({"scores": np.zeros(3)}, "equal lengths"),
+    "length": ({"signals": np.zeros(3)}, "equal lengths"),
     "few": (
-        {"features": np.zeros((1, 2)), "scores": np.zeros(1)},
+        {"features": np.zeros((1, 2)), "signals": np.zeros(1)},
         "at least two known non-members",
     ),
-    "steps": ({"steps": 0}, "steps >= 1"),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
 def test_fit_refuses_in_one_line(case, keys):
     change, message = BAD[case]
-    good = {"features": np.zeros((4, 2)), "scores": np.arange(4.0), "fprs": FPRS, "steps": 1}
+    good = {"features": np.zeros((4, 2)), "signals": np.arange(4.0), "fprs": FPRS}
     with pytest.raises(ValueError, match=rf"^Expected {message}[^\n]*\.$"):
         oracles.unhooked(quantile.fit)(keys(1)[0], **(good | change))
 
 
 def test_apply_refuses_nan_and_other_features(fitted):
-    with pytest.raises(ValueError, match="Expected scores without NaN, got 1"):
+    with pytest.raises(ValueError, match="Expected signals without NaN, got 1"):
         quantile.apply(fitted, np.zeros((1, 2)), np.array([np.nan]))
     with pytest.raises(ValueError, match=r"Expected features \[n, 2\], got shape \[1, 3\]"):
         quantile.apply(fitted, np.zeros((1, 3)), np.zeros(1))
@@ -175,7 +174,9 @@ def test_records_far_outside_of_the_population_score_finitely(keys):
     rng = np.random.default_rng(0)
     x = np.zeros((400, 3))
     x[:, 0], x[0, 1] = rng.normal(size=400), 1e-5
-    fitted = quantile.fit(keys(1)[0], x, rng.normal(size=400), fprs=(0.5, 0.1), steps=20)
+    fitted = quantile.fit(
+        keys(1)[0], x, rng.normal(size=400), fprs=(0.5, 0.1), training=Training(steps=20)
+    )
     far = np.stack([np.zeros(50), rng.integers(0, 2, 50), np.zeros(50)], axis=1)
     assert (np.diff(quantile.quantiles(fitted, far)) > 0).all()
     assert np.isfinite(quantile.apply(fitted, far, rng.normal(size=50))).all()

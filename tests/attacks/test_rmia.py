@@ -223,7 +223,7 @@ def test_the_order_of_everything_is_free(attack):
         ),
         ({"log_probs": np.array([np.nan, -1.0])}, "Expected log_probs without NaN, got 1 NaN"),
         ({"log_probs": np.zeros(3)}, r"Expected shapes \[n\], \[m, n\] and \[m, n\]"),
-        ({"inside": np.full((3, 2), 2)}, "Expected shadow_is_member to hold only 0 and 1"),
+        ({"inside": np.full((3, 2), 2)}, "Expected only 0 and 1 in shadow_is_member"),
         (
             {"others": np.zeros(0), "other_shadows": np.zeros((3, 0))},
             "Expected a population of shapes",

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from jaxpriv import metrics
-from jaxpriv.attacks import shadow_classifier
+from jaxpriv.attacks import Training, shadow_classifier
 from tests import oracles
 
 CLASSES, RECORDS, GAP = 3, 1600, 1.5
@@ -35,7 +35,7 @@ def world(seed, *, gap=GAP, share=0.25):
     return (shadows, labels, inside), log_probs(rng, is_member, labels, gap=gap), is_member
 
 
-SMALL = {"steps": 150, "batch_size": 64}
+SMALL = {"training": Training(steps=150, batch_size=64)}
 
 
 def auc(fitted, outputs, labels, is_member):
@@ -99,7 +99,7 @@ def test_rows_are_balanced_by_subsampling(keys):
     sides = shadow_classifier._balanced(keys(1)[0], inside, group, 4)
     assert sides.size.tolist() == [5, 5, 5, 0]
     for g in range(3):
-        members, others = sides.members[g, :5], sides.others[g, :5]
+        members, others = sides.members[g, :5], sides.nonmembers[g, :5]
         assert inside[members].all()
         assert not inside[others].any()
         assert (group[np.concatenate([members, others])] == g).all()
@@ -138,14 +138,15 @@ BAD = {
     "nan": ({"log_probs": np.full((2, 4, 3), np.nan)}, "Expected log_probs without NaN, got 24"),
     "confidences": ({"log_probs": np.full((2, 4, 3), 0.3)}, "Expected log-probabilities <= 0"),
     "label": ({"labels": np.array([0, 1, 2, 3])}, r"Expected labels in 0..2, got 3"),
-    "shape": ({"labels": np.array([0, 1, 2])}, r"Expected shapes \[m, n, c\]"),
+    "shape": ({"shadow_is_member": np.eye(2, 3, dtype=int)}, r"Expected shapes \[m, n, c\]"),
     "one side": (
         {"shadow_is_member": np.ones((2, 4), int)},
         "Expected IN and OUT outputs, got 8 and 0",
     ),
-    "numbers": ({"shadow_is_member": np.full((2, 4), 2)}, "Expected shadow_is_member to hold only"),
-    "steps": ({"steps": 0}, "Expected steps >= 1, got steps=0"),
-    "odd": ({"batch_size": 3}, "Expected an even batch_size, got batch_size=3"),
+    "numbers": (
+        {"shadow_is_member": np.full((2, 4), 2)},
+        "Expected only 0 and 1 in shadow_is_member",
+    ),
 }
 
 
@@ -156,8 +157,7 @@ def test_refuses_in_one_line(case, keys):
         "log_probs": np.full((2, 4, 3), -1.0),
         "labels": np.array([0, 1, 2, 0]),
         "shadow_is_member": np.array([[0, 1, 0, 1], [1, 0, 1, 0]]),
-        "steps": 1,
-        "batch_size": 2,
+        "training": Training(steps=1, batch_size=2),
     } | change
     with pytest.raises(ValueError, match=rf"^{message}[^\n]*\.$"):
         oracles.unhooked(shadow_classifier.fit)(keys(1)[0], **arguments)

@@ -37,14 +37,14 @@ def test_the_threshold_lies_halfway_and_the_sign_decides(array):
         array([[1.0, 2.0, 4.0], [6.0, 0.0, 2.0]]),
         array([[False, False, True], [True, False, False]]),
     )
-    assert fitted == (3.0, 1.0)
+    assert fitted[:2] == (3.0, 1.0)
     applied = threshold.apply(fitted, array([3.5, 3.0, 2.5, np.inf, -np.inf]))
     assert applied.tolist() == [0.5, 0.0, -0.5, np.inf, -np.inf]
 
 
 def test_scores_that_are_equal_say_member_of_nobody():
     fitted = threshold.fit(np.ones((2, 3)), np.array([[1, 0, 1], [0, 1, 1]]))
-    assert fitted == (1.0, 0.5)
+    assert fitted[:2] == (1.0, 0.5)
     assert not (threshold.apply(fitted, np.ones(3)) > 0).any()
 
 
@@ -91,9 +91,9 @@ def test_applying_ranks_as_the_scores_do():
 @pytest.mark.parametrize(
     ("scores", "inside", "message"),
     [
-        ([[1.0, np.nan]], [[0, 1]], "Expected scores without NaN"),
+        ([[1.0, np.nan]], [[0, 1]], "Expected shadow_signals without NaN"),
         ([[1.0, 2.0]], [[1, 1]], "Expected members and non-members, got 2 and 0"),
-        ([[1.0, 2.0]], [[0, 2]], "Expected is_member to hold only 0 and 1, got 2"),
+        ([[1.0, 2.0]], [[0, 2]], "Expected only 0 and 1 in is_member, got 2"),
     ],
 )
 def test_fit_refuses_in_one_line(scores, inside, message):
@@ -102,7 +102,7 @@ def test_fit_refuses_in_one_line(scores, inside, message):
 
 
 def test_apply_refuses_nan():
-    with pytest.raises(ValueError, match="Expected scores without NaN, got 1 NaN"):
+    with pytest.raises(ValueError, match="Expected signals without NaN, got 1 NaN"):
         threshold.apply(threshold.Fitted(0.0, 0.5), np.array([0.0, np.nan]))
 
 
@@ -116,14 +116,14 @@ def per_class(seed, *, classes=3, records=600, models=4):
 def test_each_class_has_the_threshold_of_its_records_alone():
     scores, inside, labels = per_class(0)
     fitted = threshold.fit_per_class(scores, inside, labels, num_classes=3)
-    assert fitted.has_own.all()
-    assert fitted.whole == threshold.fit(scores, inside)
+    assert not fitted.fell_back.any()
+    assert fitted[:2] == threshold.fit(scores, inside)[:2]
     for label in range(3):
         mine = labels == label
         alone = threshold.fit(scores[:, mine], inside[:, mine])
-        assert fitted.thresholds[label] == alone.threshold
+        assert fitted.by_class[label] == alone.threshold
         np.testing.assert_array_equal(
-            threshold.apply_per_class(fitted, scores[0], labels)[mine],
+            threshold.apply(fitted, scores[0], labels)[mine],
             threshold.apply(alone, scores[0][mine]),
         )
 
@@ -131,8 +131,8 @@ def test_each_class_has_the_threshold_of_its_records_alone():
 def test_classes_that_differ_are_attacked_better_one_by_one():
     fitted = threshold.fit_per_class(*per_class(1), num_classes=3)
     scores, inside, labels = per_class(2, models=1)
-    each = threshold.apply_per_class(fitted, scores[0], labels)
-    whole = threshold.apply(fitted.whole, scores[0])
+    each = threshold.apply(fitted, scores[0], labels)
+    whole = threshold.apply(fitted._replace(by_class=None), scores[0])
     assert metrics.membership(each, inside[0]).auc > metrics.membership(whole, inside[0]).auc + 0.2
 
 
@@ -141,13 +141,13 @@ def test_small_classes_take_the_threshold_for_all():
     inside[:, labels == 1] = True
     mine = inside[:, labels == 0]
     fewer = int(min(mine.sum(), (~mine).sum()))
-    fitted = threshold.fit_per_class(scores, inside, labels, num_classes=5, least=fewer)
-    assert fitted.has_own[[0, 1, 3, 4]].tolist() == [True, False, False, False]
-    assert (fitted.thresholds[[1, 3, 4]] == fitted.whole.threshold).all()
-    assert fitted.thresholds[0] != fitted.whole.threshold
-    more = threshold.fit_per_class(scores, inside, labels, num_classes=3, least=fewer + 1)
-    assert not more.has_own[0]
-    assert more.thresholds[0] == more.whole.threshold
+    fitted = threshold.fit_per_class(scores, inside, labels, num_classes=5, min_rows=fewer)
+    assert fitted.fell_back[[0, 1, 3, 4]].tolist() == [False, True, True, True]
+    assert (fitted.by_class[[1, 3, 4]] == fitted.threshold).all()
+    assert fitted.by_class[0] != fitted.threshold
+    more = threshold.fit_per_class(scores, inside, labels, num_classes=3, min_rows=fewer + 1)
+    assert more.fell_back[0]
+    assert more.by_class[0] == more.threshold
 
 
 @pytest.mark.parametrize("form", [lambda y: y[:, None], lambda y: np.eye(3)[y], jnp.asarray])
@@ -155,21 +155,21 @@ def test_labels_come_in_any_form(form):
     scores, inside, labels = per_class(4)
     plain = threshold.fit_per_class(scores, inside, labels, num_classes=3)
     other = threshold.fit_per_class(scores, inside, form(labels), num_classes=3)
-    assert (other.thresholds == plain.thresholds).all()
-    ours = threshold.apply_per_class(plain, scores[0], form(labels))
-    assert (ours == threshold.apply_per_class(plain, scores[0], labels)).all()
+    assert (other.by_class == plain.by_class).all()
+    ours = threshold.apply(plain, scores[0], form(labels))
+    assert (ours == threshold.apply(plain, scores[0], labels)).all()
 
 
 def test_per_class_refuses_in_one_line():
     scores, inside, labels = per_class(5)
-    fit, apply = map(oracles.unhooked, (threshold.fit_per_class, threshold.apply_per_class))
+    fit, apply = map(oracles.unhooked, (threshold.fit_per_class, threshold.apply))
     for call, message in (
         (lambda: fit(scores, inside, labels + 7, num_classes=3), "Expected labels in 0..2"),
         (lambda: fit(scores, inside, labels[1:], num_classes=3), "Expected equal lengths"),
-        (lambda: fit(scores, inside, labels, num_classes=3, least=0), "Expected least >= 1"),
+        (lambda: fit(scores, inside, labels, num_classes=3, min_rows=0), "Expected min_rows >= 1"),
         (
             lambda: fit(scores * np.nan, inside, labels, num_classes=3),
-            "Expected scores without NaN",
+            "Expected shadow_signals without NaN",
         ),
     ):
         with pytest.raises(ValueError, match=rf"^{message}[^\n]*\.$"):
@@ -177,5 +177,9 @@ def test_per_class_refuses_in_one_line():
     fitted = threshold.fit_per_class(scores, inside, labels, num_classes=3)
     with pytest.raises(ValueError, match="Expected equal lengths"):
         apply(fitted, scores[0], labels[1:])
-    with pytest.raises(ValueError, match="Expected scores without NaN, got 600 NaN"):
+    with pytest.raises(ValueError, match="Expected signals without NaN, got 600 NaN"):
         apply(fitted, scores[0] * np.nan, labels)
+    with pytest.raises(ValueError, match="Expected labels for a threshold"):
+        apply(fitted, scores[0])
+    with pytest.raises(ValueError, match="Expected no labels for a threshold"):
+        apply(threshold.fit(scores, inside), scores[0], labels)

@@ -159,7 +159,7 @@ ONE_CLASS = np.ones(50)
         ),
         (
             lambda: lower_bounds(np.arange(3.0), np.array([0, 1, 2]), "one_run"),
-            "Expected is_member to hold only 0 and 1, got 2.",
+            "Expected only 0 and 1 in is_member, got 2.",
         ),
         (lambda: lower_bounds(np.array([np.nan, 1]), np.arange(2), "one_run"), "without NaN"),
         (lambda: lower_bounds(np.arange(3.0), np.arange(2), "one_run"), "Expected equal lengths"),

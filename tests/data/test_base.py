@@ -1,5 +1,6 @@
 """Data sets: frozen, split into disjoint parts, standardised on the training part alone."""
 
+import dataclasses
 import warnings
 
 import numpy as np
@@ -161,3 +162,18 @@ def test_images_are_standardised_by_channel_and_constants_stay_finite():
     np.testing.assert_allclose(out[..., 0].mean(), 0, atol=1e-6)
     np.testing.assert_allclose(out[..., 0].std(), 1, atol=1e-6)
     assert (out[..., 1] == 0).all()
+
+
+def test_class_names_go_with_their_classes():
+    named = data.Dataset(
+        x=np.zeros((3, 1), np.float32),
+        y=np.array([0, 1, 2]),
+        name="named",
+        num_classes=3,
+        source="here",
+        class_names=("a", "b", "c"),
+    )
+    assert named.take_classes([2, 0]).class_names == ("c", "a")
+    assert named.subset(np.array([0])).class_names == ("a", "b", "c")
+    with pytest.raises(ValueError, match="Expected 3 class names in named, got 2"):
+        dataclasses.replace(named, class_names=("a", "b"))

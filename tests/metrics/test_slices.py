@@ -20,43 +20,62 @@ def drawn(seed, n=400):
 @pytest.mark.parametrize("names", [np.arange(4), np.array(list("dacb")), np.array([0.5, 1, 2, -1])])
 def test_each_part_is_measured_as_if_alone(names):
     scores, is_member, part = drawn(0)
-    found = slices.by(scores, is_member, by=names[part], confidence=0.9)
-    assert [each.value for each in found] == sorted(names.tolist())
-    for each in found:
+    found = slices.measure(scores, is_member, part=names[part], confidence=0.9)
+    assert found.num_parts == 4
+    assert found.confidence == pytest.approx(0.975)  # Bonferroni
+    assert [each.value for each in found.parts] == sorted(names.tolist())
+    for each in found.parts:
         mine = names[part] == each.value
-        assert each.measured == metrics.membership(scores[mine], is_member[mine], confidence=0.9)
+        assert each.measured == metrics.membership(
+            scores[mine], is_member[mine], confidence=found.confidence
+        )
         assert (each.num_members, each.num_nonmembers, each.reason) == (
             is_member[mine].sum(),
             (~is_member[mine]).sum(),
             None,
         )
-    assert sum(each.num_members + each.num_nonmembers for each in found) == 400
+    assert sum(each.num_members + each.num_nonmembers for each in found.parts) == 400
 
 
 def test_the_exposed_part_is_found():
     scores, is_member, part = drawn(1)
-    auc = [s.measured.auc for s in slices.by(scores, is_member, by=part, confidence=0.95)]
+    found = slices.measure(scores, is_member, part=part, confidence=0.95)
+    auc = [each.measured.auc for each in found.parts]
     assert auc[0] < 0.6 < 0.9 < auc[3]
 
 
-def test_what_cannot_be_measured_says_why():
+def test_what_cannot_be_measured_has_a_reason():
     scores, is_member = np.arange(6.0), np.array([1, 1, 0, 0, 1, 0])
-    part = np.array([0, 0, 1, 1, 2, 2])
-    found = slices.by(scores, is_member, by=part, confidence=0.95, expected=[3, 2, 1, 0])
+    options = {"part": np.array([0, 0, 1, 1, 2, 2]), "confidence": 0.95, "expected": [3, 2, 1, 0]}
+    found = slices.measure(scores, is_member, min_per_side=1, **options).parts
     assert [(s.value, s.reason, s.measured is None) for s in found] == [
         (3, "empty", True),
         (2, None, False),
         (1, "no members", True),
         (0, "no non-members", True),
     ]
-    (only,) = slices.by(scores, np.ones(6), by=np.ones(6, bool), confidence=0.95)
+    few = slices.measure(scores, is_member, min_per_side=2, **options).parts[1]
+    assert (few.reason, few.measured) == ("fewer than 2 on a side", None)
+    (only,) = slices.measure(scores, np.ones(6), part=np.ones(6, bool), confidence=0.95).parts
     assert (only.value, only.num_members, only.reason) == (True, 6, "no non-members")
+
+
+def test_of_many_parts_the_largest_are_measured_and_all_are_counted():
+    part = np.repeat(np.arange(250), np.where(np.arange(250) % 2, 8, 4))
+    found = slices.measure(
+        np.arange(len(part)), np.arange(len(part)) % 2, part=part, confidence=0.9, min_per_side=2
+    )
+    assert found.num_parts == 250
+    assert [each.value for each in found.parts] == list(range(1, 200, 2))
+    assert found.confidence == pytest.approx(1 - 0.1 / 100)
 
 
 def test_arrays_of_any_kind_are_taken():
     scores, is_member, part = drawn(2)
-    plain = slices.by(scores, is_member, by=part, confidence=0.9)
-    columns = slices.by(scores[:, None], is_member[:, None], by=jnp.asarray(part), confidence=0.9)
+    plain = slices.measure(scores, is_member, part=part, confidence=0.9)
+    columns = slices.measure(
+        scores[:, None], is_member[:, None], part=jnp.asarray(part), confidence=0.9
+    )
     assert columns == plain
 
 
@@ -82,29 +101,35 @@ def test_distinct_values_fill_bins_evenly(dtype):
     assert (np.argsort(np.asarray(values).astype(float)) == np.lexsort((values, bins))).all()
 
 
-def test_empty_bins_are_told():
+def test_empty_bins_are_listed():
     bins = slices.percentile_bins(np.array([1.0, 1, 1, 1, 5, 6]), num_bins=3)
     assert bins.tolist() == [0, 0, 0, 0, 2, 2]
-    found = slices.by(
-        np.arange(6.0), np.tile([0, 1], 3), by=bins, confidence=0.9, expected=range(3)
+    found = slices.measure(
+        np.arange(6.0),
+        np.tile([0, 1], 3),
+        part=bins,
+        confidence=0.9,
+        expected=range(3),
+        min_per_side=1,
     )
-    assert [s.reason for s in found] == [None, "empty", None]
+    assert [s.reason for s in found.parts] == [None, "empty", None]
 
 
 def test_refuses_in_one_line():
-    by = oracles.unhooked(slices.by)
+    measure = oracles.unhooked(slices.measure)
     scores, is_member = np.arange(3.0), np.array([0, 1, 1])
     for part, more, message in (
-        (np.arange(3), {"max_slices": 2}, "Expected at most 2 slices, got 3"),
+        (np.arange(3), {"max_parts": 0}, "Expected max_parts >= 1"),
+        (np.arange(3), {"min_per_side": 0}, "Expected min_per_side >= 1"),
         (np.arange(2), {}, "Expected equal lengths"),
-        (np.array([np.nan, 1, 1]), {}, "Expected by without NaN, got 1 NaN"),
-        (np.arange(3), {"expected": [0, 1]}, "Expected by to hold only the expected parts, got 2"),
+        (np.array([np.nan, 1, 1]), {}, "Expected part without NaN, got 1 NaN"),
+        (np.arange(3), {"expected": [0, 1]}, "Expected only the expected parts, got 2"),
         (np.arange(3), {"confidence": 1.0}, "Expected 0 < confidence < 1"),
     ):
         with pytest.raises(ValueError, match=rf"^{message}[^\n]*\.$"):
-            by(scores, is_member, by=part, **{"confidence": 0.9, **more})
+            measure(scores, is_member, part=part, **{"confidence": 0.9, **more})
     with pytest.raises(ValueError, match="Expected scores without NaN"):
-        by(scores * np.nan, is_member, by=np.arange(3), confidence=0.9)
+        measure(scores * np.nan, is_member, part=np.arange(3), confidence=0.9)
     with pytest.raises(ValueError, match="Expected num_bins >= 1"):
         slices.percentile_bins(scores, num_bins=0)
     with pytest.raises(ValueError, match="Expected values without NaN, got 3 NaN"):

@@ -1,0 +1,411 @@
+"""Evidence: the arrays that a membership attacker has, and their file format, `SCORES.npz`.
+
+In the shapes below `n` counts records (canaries or training runs for an audit), `m` shadow models
+and `c` classes.
+"""
+
+import dataclasses
+import difflib
+import io
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
+
+from jaxpriv import _check, _files, signals
+
+AnyArray = Shaped[np.ndarray, "..."]
+"""An array whose shape and type are checked at run time, with one line for what does not fit."""
+
+Predict = Callable[[PRNGKeyArray, np.ndarray], Float[Array | np.ndarray, "b c"]]
+"""`predict(key, inputs [b, ...]) -> logits [b, c]`."""
+
+Respond = Callable[[PRNGKeyArray, Float[Array, " c"]], Float[Array, " c"]]
+"""`respond(key, logits) -> logits` of one record, as a defence answers."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Evidence:
+    """What an attacker of one target model has; absent parts are None.
+
+    The truth, which records are members of the target, is not part of it.
+
+    inputs [n, ...]: of the records, as the model takes them.
+    labels [n]: true classes; may be given as [n, 1] or one-hot.
+    logits [n, c]: outputs of the target before the softmax.
+    signals [n]: one number a record from the target; higher = more likely a member.
+    shadow_logits [m, n, c], shadow_signals [m, n]: the same under each shadow model.
+    shadow_is_member [m, n]: which records each shadow model was trained on.
+    unit_id [n]: the group (person, household) of each record.
+    population: evidence on records that no model was trained on, with the same shadow models.
+    revealed [n]: records whose membership the attacker knows; no attack is judged on them.
+    revealed_is_member [n]: their membership; False elsewhere.
+    predict: queries the target.
+
+    Raises:
+      ValueError: for NaN (signals and logits), arrays whose shapes do not fit together, labels
+        that do not index the logits, or membership other than 0 and 1.
+    """
+
+    inputs: AnyArray | None = None
+    labels: AnyArray | None = None
+    logits: AnyArray | None = None
+    signals: AnyArray | None = None
+    shadow_logits: AnyArray | None = None
+    shadow_signals: AnyArray | None = None
+    shadow_is_member: AnyArray | None = None
+    unit_id: AnyArray | None = None
+    population: "Evidence | None" = None
+    revealed: AnyArray | None = None
+    revealed_is_member: AnyArray | None = None
+    predict: Predict | None = None
+
+    def __post_init__(self) -> None:
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        arrays = {name: np.asarray(value) for name, value in arrays.items() if value is not None}
+        for name, value in _checked(arrays).items():
+            object.__setattr__(self, name, value)
+        if (self.revealed is None) != (self.revealed_is_member is None):
+            raise ValueError("Expected revealed and revealed_is_member together, got one of them.")
+        _check_population(self)
+
+    def __len__(self) -> int:
+        """n, the number of records."""
+        return _length({name: getattr(self, name) for name in _ARRAYS})
+
+    @property
+    def judged(self) -> Bool[np.ndarray, " n"]:
+        """The records on which attacks are judged: all but the revealed ones."""
+        return np.ones(len(self), bool) if self.revealed is None else ~self.revealed
+
+    @property
+    def num_shadows(self) -> int:
+        """m; 0 without shadow models."""
+        for array in (self.shadow_is_member, self.shadow_logits, self.shadow_signals):
+            if array is not None:
+                return len(array)
+        return 0
+
+    @property
+    def shadows_vary(self) -> bool:
+        """Whether some shadow models were trained on some records, and some were not."""
+        return self.shadow_is_member is not None and bool(0 < self.shadow_is_member.mean() < 1)
+
+    @property
+    def has_shadow_signals(self) -> bool:
+        """Whether `signal_arrays` has signals of the target and of shadow models."""
+        sources = (
+            (self.signals, self.shadow_signals),
+            (self.logits, self.shadow_logits, self.labels),
+        )
+        return any(all(array is not None for array in arrays) for arrays in sources)
+
+    @property
+    def correct(self) -> Bool[np.ndarray, " n"] | None:
+        """Whether the target classifies each record correctly; None without logits or labels."""
+        if self.logits is None or self.labels is None:
+            return None
+        return signals.score_records(signals.correctness, self.logits, self.labels) > 0
+
+    def require(self, *names: str) -> tuple[Any, ...]:
+        """Returns parts of the evidence, in the order of the names.
+
+        Args:
+          names: of fields, such as "logits".
+
+        Returns:
+          Their values.
+
+        Raises:
+          ValueError: if one of them is absent.
+        """
+        for name in names:
+            if getattr(self, name) is None:
+                raise ValueError(f"Expected {name} in the evidence, got none.")
+        return tuple(getattr(self, name) for name in names)
+
+    def signal_arrays(
+        self, signal: Callable[..., Array]
+    ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "m n"]]:
+        """Returns a signal under the target and under each shadow model.
+
+        Signals that are part of the evidence take precedence over those computed from logits.
+
+        Args:
+          signal: of `signals`; computed where the evidence has no signals of its own.
+
+        Returns:
+          The target's signals and those of the shadow models.
+
+        Raises:
+          ValueError: if the evidence has neither signals nor logits of both.
+        """
+        if self.signals is not None and self.shadow_signals is not None:
+            return self.signals, self.shadow_signals
+        if self.logits is None or self.shadow_logits is None or self.labels is None:
+            raise ValueError("Expected signals, or logits and labels, of target and shadow models.")
+        target, shadows = (
+            signals.score_records(signal, logits, self.labels)
+            for logits in (self.logits, self.shadow_logits)
+        )
+        return target, shadows
+
+
+def load(path: str | os.PathLike[str]) -> tuple[Evidence, Bool[np.ndarray, " n"] | None]:
+    """Reads a file of evidence, as `save` or `numpy.savez` of any framework writes it.
+
+    Arrays: `is_member [n]` and one of `scores [n]`, `logits [n, c]`; optionally `labels [n]`,
+    `inputs [n, ...]`, `group [n]`, `shadow_scores [m, n]`, `shadow_logits [m, n, c]`,
+    `shadow_is_member [m, n]`, `revealed [n]`, `revealed_is_member [n]`, and `population_scores`,
+    `population_logits`, `population_labels`, `population_inputs`, `population_shadow_scores`,
+    `population_shadow_logits` of records that no model was trained on. `scores`, `shadow_scores`
+    and `group` are `signals`, `shadow_signals` and `unit_id` of the evidence. Never unpickles.
+
+    Args:
+      path: of the .npz file.
+
+    Returns:
+      The evidence, and which records are members of the target (None if the file lacks it).
+
+    Raises:
+      ValueError: if the file or an array in it is missing, damaged, misspelt or of the wrong kind.
+    """
+    path = Path(path)
+    with _files.open_npz(path, "scores") as archive:
+        names = [name.removesuffix(".npy") for name in archive.namelist()]
+        _check_names(names, path)
+        arrays = {name: _files.npz_array(archive, name) for name in names if name in _FILE_NAMES}
+    if not {"scores", "logits"} & set(arrays):
+        raise ValueError(
+            f"Expected the array 'scores' or 'logits' in {path.name}, "
+            f"got {', '.join(sorted(names)) or 'no arrays'}."
+        )
+    outputs = sorted({"shadow_scores", "shadow_logits"} & set(arrays))
+    if bool(outputs) != ("shadow_is_member" in arrays):
+        raise ValueError(
+            "Expected shadow_is_member together with shadow_scores or shadow_logits, "
+            f"got {outputs[0] if outputs else 'shadow_is_member'} alone."
+        )
+    truth = arrays.pop("is_member", None)
+    parts: dict[str, Any] = {_FILE_NAMES[name]: value for name, value in arrays.items()}
+    prefix = "population_"
+    population = {
+        name.removeprefix(prefix): parts.pop(name)
+        for name in list(parts)
+        if name.startswith(prefix)
+    }
+    evidence = Evidence(**parts, population=Evidence(**population) if population else None)
+    if truth is None:
+        return evidence, None
+    is_member = _check.membership(_check.scores(truth, name="is_member"))
+    if len(is_member) != len(evidence):
+        raise ValueError(f"Expected is_member of {len(evidence)} records, got {len(is_member)}.")
+    return evidence, is_member
+
+
+def save(
+    path: str | os.PathLike[str],
+    evidence: Evidence,
+    is_member: Bool[np.ndarray, " n"] | None = None,
+    *,
+    private: bool = False,
+) -> None:
+    """Writes evidence, all but `predict`, as a file that `load` and `jaxpriv attack` read.
+
+    Args:
+      path: of the .npz file, in a folder that exists; a file of that name is replaced.
+      evidence: what the attacker has.
+      is_member: the truth; None leaves it out.
+      private: readable by its owner alone.
+
+    Raises:
+      ValueError: if is_member has another length than the evidence.
+      OSError: if the file cannot be written.
+    """
+    arrays = _stored(evidence)
+    if evidence.population is not None:
+        arrays |= {f"population_{k}": v for k, v in _stored(evidence.population).items()}
+    if is_member is not None:
+        arrays["is_member"] = np.asarray(is_member)
+        if len(is_member) != len(evidence):
+            raise ValueError(
+                f"Expected is_member of {len(evidence)} records, got {len(is_member)}."
+            )
+    content = io.BytesIO()
+    np.savez(content, allow_pickle=False, **arrays)
+    _files.write_whole(Path(path), content.getvalue(), private=private)
+
+
+def defended(key: PRNGKeyArray, evidence: Evidence, respond: Respond) -> Evidence:
+    """Passes every output of the target and of the shadow models through a defence.
+
+    The result is the evidence of an adaptive attacker, who trains shadow models that answer as the
+    defended target does. Signals are left out: they were computed from other outputs.
+
+    Args:
+      key: consumed; each output is answered with a key of its own.
+      evidence: with logits.
+      respond: `respond(key, logits) -> logits` of one record, such as `Defence.respond`.
+
+    Returns:
+      Evidence with the answers in place of the logits.
+
+    Raises:
+      ValueError: if the evidence has no logits.
+    """
+    if evidence.logits is None:
+        raise ValueError("Expected evidence with logits to pass through a defence, got none.")
+    target_key, shadow_key, population_key = jax.random.split(key, 3)
+    each = jax.jit(jax.vmap(respond))
+
+    def answers(key: PRNGKeyArray, logits: Any) -> np.ndarray:
+        return np.asarray(each(jax.random.split(key, len(logits)), signals.shifted(logits)))
+
+    shadows, population, predict = evidence.shadow_logits, evidence.population, evidence.predict
+    if shadows is not None:
+        keys = jax.random.split(shadow_key, len(shadows))
+        shadows = np.stack([answers(k, model) for k, model in zip(keys, shadows, strict=True)])
+    if population is not None:
+        population = defended(population_key, population, respond)
+
+    def defended_predict(key: PRNGKeyArray, inputs: np.ndarray) -> np.ndarray:
+        assert predict is not None
+        predict_key, respond_key = jax.random.split(key)
+        return answers(respond_key, predict(predict_key, inputs))
+
+    return dataclasses.replace(
+        evidence,
+        logits=answers(target_key, evidence.logits),
+        shadow_logits=shadows,
+        signals=None,
+        shadow_signals=None,
+        population=population,
+        predict=None if predict is None else defended_predict,
+    )
+
+
+_ARRAYS = (
+    "signals",
+    "logits",
+    "labels",
+    "inputs",
+    "unit_id",
+    "revealed",
+    "revealed_is_member",
+    "shadow_signals",
+    "shadow_logits",
+    "shadow_is_member",
+)
+_STORED_AS = {"signals": "scores", "shadow_signals": "shadow_scores", "unit_id": "group"}
+_POPULATION = ("signals", "logits", "labels", "inputs", "shadow_signals", "shadow_logits")
+_FILE_NAMES = {
+    "is_member": "is_member",
+    **{_STORED_AS.get(name, name): name for name in _ARRAYS},
+    **{f"population_{_STORED_AS.get(name, name)}": f"population_{name}" for name in _POPULATION},
+}
+"""Name in the file -> name in the evidence."""
+
+
+def _stored(evidence: Evidence) -> dict[str, np.ndarray]:
+    arrays = {_STORED_AS.get(name, name): getattr(evidence, name) for name in _ARRAYS}
+    return {name: value for name, value in arrays.items() if value is not None}
+
+
+def _check_names(names: list[str], path: Path) -> None:
+    """Refuses misspelt names, and warns of arrays that serve no purpose here."""
+    unknown = sorted(set(names) - set(_FILE_NAMES))
+    for name in unknown:
+        near = difflib.get_close_matches(name, sorted(set(_FILE_NAMES) - set(names)), 1, 0.75)
+        if near:
+            raise ValueError(f"Expected the array {near[0]!r} in {path.name}, got {name!r}.")
+    if unknown:
+        warnings.warn(f"{path.name}: arrays without a use: {', '.join(unknown)}.", stacklevel=3)
+
+
+def _length(arrays: dict[str, Any]) -> int:
+    for name, array in arrays.items():
+        if array is not None:
+            return array.shape[1] if name.startswith("shadow_") else len(array)
+    raise ValueError("Expected evidence with at least one array, got none.")
+
+
+def _checked(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays in their own float types, labels as class indices, membership as bool."""
+    for name in ("logits", "signals", "shadow_logits", "shadow_signals"):
+        if name in arrays:
+            arrays[name] = _check.real_array(_STORED_AS.get(name, name), arrays[name])
+    for name in ("signals", "unit_id", "revealed", "revealed_is_member"):
+        if name in arrays and arrays[name].ndim == 2 and arrays[name].shape[1] == 1:
+            arrays[name] = arrays[name][:, 0]
+    for name, shape in _SHAPES.items():
+        if name in arrays and arrays[name].ndim != shape.count(",") + 1:
+            _refuse_shape(name, arrays[name], shape)
+    _check_sizes(arrays)
+    for name in ("shadow_is_member", "revealed", "revealed_is_member"):
+        if name in arrays:
+            arrays[name] = _check.membership(arrays[name], name=name)
+    if "revealed" in arrays and "revealed_is_member" in arrays:
+        arrays["revealed_is_member"] = arrays["revealed_is_member"] & arrays["revealed"]
+    if "unit_id" in arrays and arrays["unit_id"].dtype.kind not in "biuU":
+        raise ValueError(f"Expected group as whole numbers or text, got {arrays['unit_id'].dtype}.")
+    return arrays
+
+
+def _check_sizes(arrays: dict[str, np.ndarray]) -> None:
+    """Checks m, n and c of all arrays, and turns labels into class indices."""
+    n = _length(arrays)
+    c = next((arrays[k].shape[-1] for k in ("logits", "shadow_logits") if k in arrays), None)
+    if c is not None and c < 2:
+        raise ValueError(f"Expected logits [n, c] of at least two classes, got {c}.")
+    if "labels" in arrays:
+        arrays["labels"] = _check.labels(arrays["labels"], num_classes=c)
+    shadows = [name for name in _ARRAYS if name.startswith("shadow_") and name in arrays]
+    m = len(arrays[shadows[0]]) if shadows else 0
+    if shadows and not m:
+        _refuse_shape(shadows[0], arrays[shadows[0]], "[m, n] of at least one shadow model")
+    for name, array in arrays.items():
+        wanted = (m, n) if name in shadows else (n,)
+        wanted += (c,) if name.endswith("logits") else ()
+        given = array.shape[:1] if name == "inputs" else array.shape
+        if given != wanted:
+            shape = f"[{n}, ...]" if name == "inputs" else str(list(wanted))
+            _refuse_shape(name, array, shape)
+
+
+_SHAPES = {
+    "signals": "[n]",
+    "logits": "[n, c]",
+    "unit_id": "[n]",
+    "revealed": "[n]",
+    "revealed_is_member": "[n]",
+    "shadow_signals": "[m, n]",
+    "shadow_logits": "[m, n, c]",
+    "shadow_is_member": "[m, n]",
+}
+
+
+def _refuse_shape(name: str, array: np.ndarray, wanted: str) -> None:
+    stored = _STORED_AS.get(name, name)
+    raise ValueError(f"Expected {stored} of shape {wanted}, got {list(array.shape)}.")
+
+
+def _check_population(evidence: Evidence) -> None:
+    population = evidence.population
+    if population is None:
+        return
+    if population.shadow_is_member is not None or population.population is not None:
+        raise ValueError("Expected a population that no model was trained on, got memberships.")
+    widths = {e.logits.shape[1] for e in (evidence, population) if e.logits is not None}
+    if len(widths) > 1:
+        raise ValueError(f"Expected one number of classes, got {sorted(widths)}.")
+    if evidence.num_shadows and population.num_shadows not in (0, evidence.num_shadows):
+        raise ValueError(
+            f"Expected a population under {evidence.num_shadows} shadow models, "
+            f"got {population.num_shadows}."
+        )

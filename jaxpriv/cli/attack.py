@@ -1,0 +1,287 @@
+"""`jaxpriv attack`: membership inference from a file of scores or logits."""
+
+import collections
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tyro
+
+from jaxpriv.cli import common
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from jaxpriv.attacks import Attack as SuiteAttack
+    from jaxpriv.attacks import Evidence
+    from jaxpriv.metrics.slices import Slices
+    from jaxpriv.metrics.verdict import Comparison
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack(common.Common):
+    """Evaluate membership inference from a file of scores or logits of any framework."""
+
+    scores: tyro.conf.Positional[Path]
+    """SCORES.npz: is_member [n] and scores [n] (higher = more likely a member) or logits [n, c];
+    optional labels [n], inputs [n, ...], group [n], shadow_scores [m, n] or shadow_logits
+    [m, n, c] with shadow_is_member [m, n], and population_logits, population_labels, ..."""
+    confidence: float = 0.95
+    """Confidence level of the intervals, in (0, 1)."""
+    seed: int = 0
+    """Random seed of the attacks that train a network."""
+
+
+def run_attack(command: Attack, argv: list[str]) -> common.Answer:
+    """Runs every attack that the file supports, and measures each."""
+    del argv
+    import jax
+    import numpy as np
+
+    from jaxpriv.attacks import suite
+    from jaxpriv.metrics import verdict
+
+    evidence, truth = load(command.scores)
+    table = suite.attacks()
+    applicable = suite.applicable(table, evidence)
+    key = jax.random.key(command.seed)
+    # A key for each name, so that a new row of the table does not change the others' scores.
+    keys = {one.name: jax.random.fold_in(key, zlib.crc32(one.name.encode())) for one in applicable}
+    judged = evidence.judged
+    scores = {
+        one.name: np.asarray(one.run(keys[one.name], evidence), np.float64)[judged]
+        for one in applicable
+    }
+    is_member = truth[judged]
+    comparison = verdict.compare(scores, is_member, confidence=command.confidence)
+    accuracy = _accuracy(evidence, truth)
+    gap = None if accuracy is None else accuracy["gap_baseline"]
+    attacks = {
+        one.name: _measured(one, scores[one.name], is_member, comparison, gap=gap)
+        for one in applicable
+    }
+    given = attacks.get("signals")
+    slices = _slices(evidence, truth, scores[comparison.strongest], confidence=command.confidence)
+    missing = {one.name: suite.missing(one, evidence) for one in table}
+    result = {
+        **{key: None if given is None else given[key] for key in _GIVEN},
+        "num_members": int(is_member.sum()),
+        "num_nonmembers": int((~is_member).sum()),
+        "scores_may_be_reversed": given is not None and given["auc_interval"][1] < 0.5,
+        "attacks": attacks,
+        "strongest": comparison.strongest,
+        "leaks": list(comparison.leaks),
+        "confidence": command.confidence,
+        "corrected_confidence": comparison.corrected_confidence,
+        "accuracy": accuracy,
+        "gap_baseline": gap,
+        "slices": {by: [_slice(part) for part in parts.parts] for by, parts in slices.items()},
+        "num_parts": {by: parts.num_parts for by, parts in slices.items()},
+        "not_applicable": {name: reason for name, reason in missing.items() if reason},
+    }
+    return common.Answer(result, _lines(result, evidence))
+
+
+def load(path: Path) -> "tuple[Evidence, np.ndarray]":
+    """Reads a scores file that has the truth.
+
+    Args:
+      path: of the SCORES.npz.
+
+    Returns:
+      The evidence, and which records are members.
+
+    Raises:
+      ValueError: if `is_member` is missing, or for what `evidence.load` refuses.
+    """
+    from jaxpriv.attacks import evidence
+
+    loaded, is_member = evidence.load(path)
+    if is_member is None:
+        raise ValueError(f"Expected the array 'is_member' in {path.name}, got none.")
+    return loaded, is_member
+
+
+_LISTED = 10
+"""Of more parts, those that cannot be measured are counted rather than listed in the text."""
+
+_GIVEN = (
+    "auc",
+    "auc_interval",
+    "balanced_accuracy",
+    "advantage",
+    "tpr_at_fpr",
+    "tpr_at_fpr_interval",
+    "coarse",
+)
+"""Metrics of the scores as given, which stand at the top of the JSON object."""
+
+
+def _accuracy(evidence: "Evidence", is_member: "np.ndarray") -> dict[str, float] | None:
+    """Accuracy of the target on members and non-members, and what needs no attack or model."""
+    import numpy as np
+
+    from jaxpriv import metrics
+
+    correct, labels = evidence.correct, evidence.labels
+    if correct is None or labels is None or not 0 < is_member.sum() < len(is_member):
+        return None
+    train, test = float(correct[is_member].mean()), float(correct[~is_member].mean())
+    _, counts = np.unique(labels, return_counts=True)
+    return {
+        "train": train,
+        "test": test,
+        "majority_class": float(counts.max() / len(labels)),
+        "gap_baseline": metrics.gap_baseline(train_accuracy=train, test_accuracy=test),
+    }
+
+
+def _measured(
+    attack: "SuiteAttack",
+    scores: "np.ndarray",
+    is_member: "np.ndarray",
+    comparison: "Comparison",
+    *,
+    gap: float | None,
+) -> dict[str, Any]:
+    from jaxpriv import metrics
+
+    result = metrics.membership(scores, is_member, confidence=comparison.confidence)
+    guess = scores > 0
+    at_zero = float((guess[is_member].mean() + (~guess[~is_member]).mean()) / 2)
+    return {
+        **result._asdict(),
+        "title": attack.title,
+        "accuracy_at_zero": at_zero if attack.decision_at_zero else None,
+        "below_gap": attack.trains and gap is not None and result.balanced_accuracy < gap,
+        "corrected_auc_interval": comparison.attacks[attack.name].auc_interval,
+        "leaks": comparison.attacks[attack.name].leaks,
+    }
+
+
+def _slices(
+    evidence: "Evidence", is_member: "np.ndarray", scores: "np.ndarray", *, confidence: float
+) -> "dict[str, Slices]":
+    """The strongest attack in each class, group, kind of prediction and decile of the loss."""
+    import numpy as np
+
+    from jaxpriv import signals
+    from jaxpriv.metrics import slices
+
+    partitions: dict[str, tuple[Any, Any]] = {}
+    if evidence.labels is not None:
+        partitions["class"] = evidence.labels, None
+    if evidence.unit_id is not None:
+        partitions["group"] = evidence.unit_id, None
+    if evidence.correct is not None:
+        prediction = np.where(evidence.correct, "right", "wrong")
+        partitions["prediction"] = prediction, ("right", "wrong")
+        loss = -signals.score_records(signals.negative_loss, *evidence.require("logits", "labels"))
+        partitions["loss decile"] = slices.percentile_bins(loss, num_bins=10), range(10)
+    rows = evidence.judged
+    return {
+        by: slices.measure(
+            scores, is_member[rows], part=part[rows], confidence=confidence, expected=expected
+        )
+        for by, (part, expected) in partitions.items()
+    }
+
+
+def _slice(part: Any) -> dict[str, Any]:
+    measured = part.measured
+    return {
+        "value": part.value,
+        "num_members": part.num_members,
+        "num_nonmembers": part.num_nonmembers,
+        "auc": None if measured is None else measured.auc,
+        "auc_interval": None if measured is None else measured.auc_interval,
+        "tpr_at_1_percent_fpr": None if measured is None else measured.tpr_at_fpr["0.01"],
+        "reason": part.reason,
+    }
+
+
+def _lines(result: dict[str, Any], evidence: "Evidence") -> list[str]:
+    from jaxpriv.attacks import lira
+
+    lines = [f"{result['num_members']} members, {result['num_nonmembers']} non-members"]
+    accuracy = result["accuracy"]
+    if accuracy is not None:
+        lines += [
+            f"accuracy: {accuracy['train']:.4f} on members, {accuracy['test']:.4f} on non-members, "
+            f"{accuracy['majority_class']:.4f} for the largest class alone",
+            f"gap baseline: {result['gap_baseline']:.4f}, the balanced accuracy of calling "
+            "correctly classified records members",
+        ]
+    strongest = result["attacks"][result["strongest"]]
+    low, high = strongest["corrected_auc_interval"]
+    lines.append(
+        f"strongest of {len(result['attacks'])}: {strongest['title']}, AUC {strongest['auc']:.4f}  "
+        f"[{low:.4f}, {high:.4f}] at confidence {result['corrected_confidence']:.4f}, corrected "
+        "for their number"
+    )
+    names = [result["attacks"][name]["title"] for name in result["leaks"]]
+    lines.append(f"membership leaks, by: {', '.join(names)}" if names else "no leak found")
+    for attack in result["attacks"].values():
+        lines += _attack_lines(attack, result["gap_baseline"])
+        if attack["title"] == "scores as given" and result["scores_may_be_reversed"]:
+            lines.append(
+                "  The interval lies below 1/2: the scores may be reversed. Expected higher = more "
+                "likely a member."
+            )
+    for by, parts in result["slices"].items():
+        lines += _slice_lines(by, parts, result["num_parts"][by], strongest["title"])
+    if 0 < evidence.num_shadows < lira.MIN_SHADOWS:
+        lines.append(
+            f"{evidence.num_shadows} shadow models are few: LiRA is unreliable below "
+            f"{lira.MIN_SHADOWS}."
+        )
+    if evidence.unit_id is not None:
+        lines.append("Records of one group are dependent: the intervals are too narrow for groups.")
+    lines.append("TPR intervals are given the threshold, whose own error is not in them.")
+    reasons: dict[str, list[str]] = {}
+    for name, reason in result["not_applicable"].items():
+        reasons.setdefault(reason, []).append(name)
+    lines += [f"not run: {', '.join(names)}: {reason}" for reason, names in reasons.items()]
+    return lines
+
+
+def _attack_lines(attack: dict[str, Any], gap: float | None) -> list[str]:
+    low, high = attack["auc_interval"]
+    lines = [
+        f"{attack['title']}:",
+        f"  AUC                {attack['auc']:.4f}  [{low:.4f}, {high:.4f}]",
+        f"  balanced accuracy  {attack['balanced_accuracy']:.4f}  (best threshold, same records)",
+        f"  advantage          {attack['advantage']:.4f}",
+    ]
+    for fpr, tpr in attack["tpr_at_fpr"].items():
+        label = f"  TPR at {100 * float(fpr):g} % FPR"
+        if tpr is None:
+            lines.append(f"{label:<21}not resolvable with {attack['num_nonmembers']} non-members")
+            continue
+        low, high = attack["tpr_at_fpr_interval"][fpr]
+        coarse = "  coarse" if fpr in attack["coarse"] else ""
+        lines.append(f"{label:<21}{tpr:.4f}  [{low:.4f}, {high:.4f}]{coarse}")
+    if attack["below_gap"]:
+        lines.append(f"  below the gap baseline of {gap:.4f}: it did not learn membership")
+    return lines
+
+
+def _slice_lines(
+    by: str, parts: list[dict[str, Any]], num_parts: int, attack_title: str
+) -> list[str]:
+    shown = f", the {len(parts)} largest of {num_parts}" if num_parts > len(parts) else ""
+    lines = [f"{attack_title} by {by}{shown}:"]
+    listed = parts
+    if len(parts) > _LISTED:
+        listed = [part for part in parts if part["reason"] is None]
+        reasons = collections.Counter(part["reason"] for part in parts if part["reason"])
+        lines += [f"  {count} not measured: {reason}" for reason, count in reasons.items()]
+    for part in listed:
+        text = part["reason"]
+        if text is None:
+            low, high = part["auc_interval"]
+            text = f"AUC {part['auc']:.4f}  [{low:.4f}, {high:.4f}]"
+        counts = f"{part['num_members']} members, {part['num_nonmembers']} non-members"
+        lines.append(f"  {part['value']!s:<18} {text}  ({counts})")
+    return lines

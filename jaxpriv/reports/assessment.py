@@ -1,0 +1,420 @@
+"""Runs attacks on evidence and measures them: from scores to findings.
+
+In the shapes below `n` counts records and `u` units of privacy.
+"""
+
+import hashlib
+import io
+import warnings
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Float, PRNGKeyArray, Shaped
+
+from jaxpriv import _files, audit, metrics, signals, units
+from jaxpriv.attacks import blind, suite
+from jaxpriv.attacks.evidence import Evidence
+from jaxpriv.metrics import accuracy, intervals, roc, slices, verdict
+from jaxpriv.reports import findings
+from jaxpriv.reports.findings import Findings
+
+AUDIT_RELATION = "add_or_remove_one"
+"""Relation of the audits: a coin decides whether a unit is in the training data."""
+
+_ERROR = 0.05
+"""Error probability that all attacks on a model share."""
+
+_MAX_ROC_POINTS = 200
+
+
+class Store:
+    """Stores the scores of attacks in a folder, so that a resumed report does not repeat them."""
+
+    def __init__(self, folder: Path | None) -> None:
+        """Names the folder; None stores nothing."""
+        self._folder = folder
+
+    def scores(
+        self, name: str, identity: str, compute: Callable[[], Shaped[Any, " n"]]
+    ) -> Float[np.ndarray, " n"]:
+        """Reads the scores of an attack, or computes and stores them.
+
+        Args:
+          name: of the attack.
+          identity: hash of all that the scores depend on; others are computed anew.
+          compute: runs the attack.
+
+        Returns:
+          The scores in float64.
+        """
+        if self._folder is None:
+            return np.asarray(compute(), np.float64)
+        path = self._folder / f"{name}.npz"
+        stored = _read_scores(path, identity)
+        if stored is not None:
+            return stored
+        scores = np.asarray(compute(), np.float64)
+        content = io.BytesIO()
+        np.savez(content, scores=scores, identity=np.array(identity))
+        self._folder.mkdir(parents=True, exist_ok=True)
+        _files.write_whole(path, content.getvalue(), private=True)
+        return scores
+
+
+def named_key(key: PRNGKeyArray, name: str) -> PRNGKeyArray:
+    """Derives a key from a name, so that it does not depend on the other names.
+
+    Args:
+      key: parent of the keys of all names.
+      name: of an attack or a model.
+
+    Returns:
+      The key.
+    """
+    return jax.random.fold_in(key, zlib.crc32(name.encode()))
+
+
+def blind_metrics(
+    key: PRNGKeyArray,
+    inputs: Shaped[np.ndarray, "n ..."],
+    is_member: Bool[np.ndarray, " n"],
+    unit: units.Units,
+    *,
+    store: Store,
+) -> findings.Metrics:
+    """Measures the blind attack: whether inputs of members and non-members differ.
+
+    Args:
+      key: consumed.
+      inputs: of all records.
+      is_member: the truth.
+      unit: of privacy; a group is in one fold.
+      store: of scores.
+
+    Returns:
+      Metrics of its out-of-fold scores.
+    """
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    group = None if unit.are_records else unit.index
+    identity = _identity(key, inputs=inputs, is_member=is_member)
+    scores = store.scores(
+        "blind", identity, lambda: blind.score_records(rng, inputs, is_member, group=group)
+    )
+    canaries = units.canaries(unit, scores, is_member)
+    return _metrics(canaries, confidence=1 - _ERROR)
+
+
+def utility(evidence: Evidence, is_member: Bool[np.ndarray, " n"]) -> findings.Utility | None:
+    """Measures the accuracy of the target on members and non-members.
+
+    Args:
+      evidence: with logits and labels, or there is no accuracy.
+      is_member: the truth.
+
+    Returns:
+      Accuracies, the interval of that on non-members, and the majority-class baseline.
+    """
+    correct, labels = evidence.correct, evidence.labels
+    if correct is None or labels is None:
+        return None
+    num_correct, num_nonmembers = int(correct[~is_member].sum()), int((~is_member).sum())
+    low, high = intervals.clopper_pearson(num_correct, num_nonmembers, confidence=1 - _ERROR)
+    majority = np.bincount(labels[is_member]).argmax()
+    return findings.Utility(
+        train=float(correct[is_member].mean()),
+        test=num_correct / num_nonmembers,
+        test_interval=(float(low), float(high)),
+        majority=float((labels[~is_member] == majority).mean()),
+    )
+
+
+def assess(
+    key: PRNGKeyArray,
+    evidence: Evidence,
+    is_member: Bool[np.ndarray, " n"],
+    *,
+    attacks: Sequence[suite.Attack],
+    unit: units.Units,
+    delta: float,
+    no_audit: str | None = None,
+    store: Store | None = None,
+    log: Callable[[str], None] = lambda message: None,
+) -> Findings:
+    """Runs every attack that the evidence supports, and measures what it reveals.
+
+    Args:
+      key: consumed.
+      evidence: what the attacker has.
+      is_member: the truth.
+      attacks: table of attacks.
+      unit: of privacy; a unit is judged by the mean score of its records.
+      delta: at which epsilon is bounded from below.
+      no_audit: why no audit applies; None where a fair coin decided over each unit.
+      store: of scores, to resume.
+      log: receives progress messages.
+
+    Returns:
+      The findings.
+
+    Raises:
+      ValueError: if no attack applies, or there are no members or no non-members.
+    """
+    table = suite.applicable(attacks, evidence)
+    if not table:
+        reasons = "; ".join(f"{a.title} {suite.missing(a, evidence)}" for a in attacks)
+        raise ValueError(f"Expected evidence for at least one attack, got none: {reasons}.")
+    correct = evidence.correct
+    gap = None
+    if correct is not None:
+        gap = accuracy.gap_baseline(
+            train_accuracy=float(correct[is_member].mean()),
+            test_accuracy=float(correct[~is_member].mean()),
+        )
+    scores = _run(key, table, evidence, store or Store(None), log)
+    judged = evidence.judged
+    judged_units = unit.subset(judged)
+    canaries = {
+        name: units.canaries(judged_units, values[judged], is_member[judged])
+        for name, values in scores.items()
+    }
+    comparison = verdict.compare(
+        {name: one.scores for name, one in canaries.items()},
+        next(iter(canaries.values())).is_member,
+        confidence=1 - _ERROR,
+        lower_bound=None if no_audit else lambda *a: _one_run(*a, delta=delta).one_run or 0.0,
+    )
+    strongest = comparison.strongest
+    return Findings(
+        attacks=tuple(
+            _result(attack, canaries[attack.name], comparison.attacks[attack.name], gap)
+            for attack in table
+        ),
+        missing=_missing(attacks, evidence),
+        corrected_confidence=comparison.corrected_confidence,
+        strongest=strongest,
+        leaks=comparison.leaks,
+        gap_baseline=gap,
+        slices=_slices(scores[strongest], evidence, is_member, unit),
+        audit=None if no_audit else _audit(comparison, canaries, unit, delta),
+        no_audit=no_audit,
+        num_shadows=evidence.num_shadows,
+    )
+
+
+def _run(
+    key: PRNGKeyArray,
+    table: Sequence[suite.Attack],
+    evidence: Evidence,
+    store: Store,
+    log: Callable[[str], None],
+) -> dict[str, Float[np.ndarray, " n"]]:
+    """Returns the scores of each attack by its name."""
+    scores = {}
+    for attack in table:
+        log(f"  {attack.title}")
+        attack_key = named_key(key, attack.name)
+        identity = _identity(attack_key, **_arrays(evidence))
+        scores[attack.name] = store.scores(
+            attack.name, identity, lambda a=attack, k=attack_key: a.run(k, evidence)
+        )
+    return scores
+
+
+def _result(
+    attack: suite.Attack, canaries: units.Canaries, strength: verdict.Strength, gap: float | None
+) -> findings.AttackResult:
+    measured = _metrics(canaries, confidence=1 - _ERROR)
+    guesses, truth = canaries.scores > 0, canaries.is_member
+    at_zero = (guesses[truth].mean() + (~guesses[~truth]).mean()) / 2
+    return findings.AttackResult(
+        name=attack.name,
+        title=attack.title,
+        reference=attack.reference,
+        trains=attack.trains,
+        metrics=measured,
+        corrected_auc_interval=strength.auc_interval,
+        epsilon_lower_bound=strength.epsilon_lower_bound,
+        leaks=strength.leaks,
+        below_gap=attack.trains and gap is not None and measured.balanced_accuracy < gap,
+        accuracy_at_zero=float(at_zero) if attack.decision_at_zero else None,
+        roc=_roc(canaries),
+    )
+
+
+def _metrics(canaries: units.Canaries, *, confidence: float) -> findings.Metrics:
+    measured = metrics.membership(canaries.scores, canaries.is_member, confidence=confidence)
+    return findings.Metrics(**measured._asdict())
+
+
+def _roc(canaries: units.Canaries) -> findings.Roc:
+    """The curve at most at `_MAX_ROC_POINTS` rates, dense at low rates."""
+    curve = roc.roc_curve(canaries.scores, canaries.is_member)
+    rates, last = np.unique(curve.fpr[::-1], return_index=True)
+    tpr = curve.tpr[::-1][last]
+    if len(rates) > _MAX_ROC_POINTS:
+        wanted = np.geomspace(rates[1], 1, _MAX_ROC_POINTS - 1)
+        chosen = np.unique(np.append(0, np.searchsorted(rates, wanted, "right") - 1))
+        rates, tpr = rates[chosen], tpr[chosen]
+    return findings.Roc(fpr=tuple(rates.tolist()), tpr=tuple(tpr.tolist()))
+
+
+def _one_run(
+    scores: Float[np.ndarray, " u"],
+    is_member: Bool[np.ndarray, " u"],
+    confidence: float,
+    *,
+    delta: float,
+) -> audit.LowerBounds:
+    return audit.lower_bounds(
+        scores,
+        is_member,
+        design="one_run",
+        delta=delta,
+        relation=AUDIT_RELATION,
+        confidence=confidence,
+    )
+
+
+def _audit(
+    comparison: verdict.Comparison,
+    canaries: dict[str, units.Canaries],
+    unit: units.Units,
+    delta: float,
+) -> findings.Audit:
+    """The largest bound: as all hold together at the corrected confidence, it holds too."""
+    bounds = {name: one.epsilon_lower_bound or 0.0 for name, one in comparison.attacks.items()}
+    name = max(bounds, key=lambda name: (bounds[name], name == comparison.strongest))
+    largest = _one_run(*canaries[name], comparison.corrected_confidence, delta=delta)
+    return findings.Audit(
+        attack=name,
+        one_run=largest.one_run or 0.0,
+        one_run_fdp=largest.one_run_fdp,
+        delta=delta,
+        relation=AUDIT_RELATION,
+        unit="group" if unit.kind == "group" else "record",
+        confidence=comparison.corrected_confidence,
+    )
+
+
+def _missing(
+    attacks: Sequence[suite.Attack], evidence: Evidence
+) -> tuple[findings.MissingAttack, ...]:
+    reasons = [(attack, suite.missing(attack, evidence)) for attack in attacks]
+    return tuple(
+        findings.MissingAttack(name=attack.name, title=attack.title, reason=reason)
+        for attack, reason in reasons
+        if reason
+    )
+
+
+def _slices(
+    scores: Float[np.ndarray, " n"],
+    evidence: Evidence,
+    is_member: Bool[np.ndarray, " n"],
+    unit: units.Units,
+) -> tuple[findings.Slices, ...]:
+    partitions: dict[str, tuple[np.ndarray, list[Any] | None]] = {}
+    if evidence.labels is not None:
+        partitions["class"] = evidence.labels, None
+    if evidence.correct is not None and evidence.logits is not None:
+        prediction = np.where(evidence.correct, "correct", "wrong")
+        partitions["prediction"] = prediction, ["correct", "wrong"]
+        loss = -signals.score_records(signals.negative_loss, evidence.logits, evidence.labels)
+        partitions["loss decile"] = slices.percentile_bins(loss, num_bins=10), list(range(10))
+    rows = evidence.judged
+    return tuple(
+        _measure_parts(by, part[rows], expected, scores[rows], is_member[rows], unit.subset(rows))
+        for by, (part, expected) in partitions.items()
+    )
+
+
+def _measure_parts(
+    by: str,
+    part: Shaped[np.ndarray, " n"],
+    expected: list[Any] | None,
+    scores: Float[np.ndarray, " n"],
+    is_member: Bool[np.ndarray, " n"],
+    unit: units.Units,
+) -> findings.Slices:
+    """Measures each part; the records of a unit in one part count once, with their mean score."""
+    values, code = np.unique(part, return_inverse=True)
+    piece = unit.index * len(values) + code
+    _, first = np.unique(piece, return_index=True)
+    canaries = units.canaries(units.groups(piece), scores, is_member)
+    measured = slices.measure(
+        canaries.scores,
+        canaries.is_member,
+        part=part[first],
+        confidence=1 - _ERROR,
+        expected=expected,
+    )
+    return findings.Slices(
+        by=by,
+        num_parts=measured.num_parts,
+        parts=tuple(_slice(one) for one in measured.parts),
+        confidence=measured.confidence,
+    )
+
+
+def _slice(one: slices.Slice) -> findings.Slice:
+    result = one.measured
+    assert isinstance(one.value, str | int)
+    return findings.Slice(
+        value=one.value,
+        num_members=one.num_members,
+        num_nonmembers=one.num_nonmembers,
+        auc=None if result is None else result.auc,
+        auc_interval=None if result is None else result.auc_interval,
+        tpr_at_1_percent_fpr=None if result is None else result.tpr_at_fpr["0.01"],
+        reason=one.reason,
+    )
+
+
+def _arrays(evidence: Evidence) -> dict[str, np.ndarray]:
+    """All arrays of the evidence and of its population, by name."""
+    arrays = {name: getattr(evidence, name) for name in _ARRAY_FIELDS}
+    if evidence.population is not None:
+        arrays |= {
+            f"population_{name}": getattr(evidence.population, name) for name in _ARRAY_FIELDS
+        }
+    return {name: array for name, array in arrays.items() if array is not None}
+
+
+_ARRAY_FIELDS = (
+    "inputs",
+    "labels",
+    "logits",
+    "signals",
+    "shadow_logits",
+    "shadow_signals",
+    "shadow_is_member",
+    "unit_id",
+    "revealed",
+    "revealed_is_member",
+)
+
+
+def _identity(key: PRNGKeyArray, **arrays: np.ndarray) -> str:
+    """SHA-256 of a key and of arrays with their names, types and shapes."""
+    digest = hashlib.sha256(np.asarray(jax.random.key_data(key)).tobytes())
+    for name, array in arrays.items():
+        digest.update(f"{name}{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _read_scores(path: Path, identity: str) -> Float[np.ndarray, " n"] | None:
+    if not path.exists():
+        return None
+    try:
+        with _files.open_npz(path, "scores") as archive:
+            if str(_files.npz_array(archive, "identity")) != identity:
+                return None
+            return _files.npz_array(archive, "scores")
+    except ValueError as e:
+        warnings.warn(f"Running an attack again, since its scores are damaged: {e}", stacklevel=2)
+        return None

@@ -1,0 +1,185 @@
+"""Settings of a report: the command's flags, the TOML file and the JSON's `settings`.
+
+Imports the standard library and `_names` only, so that `jaxpriv report --help` stays fast.
+"""
+
+import math
+import tomllib
+import typing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from jaxpriv._names import RELATIONS, Relation
+
+Unit = Literal["record", "group"]
+"""The units of privacy that a report examines."""
+
+UNITS: tuple[Unit, ...] = typing.get_args(Unit)
+
+_TRAINING = (
+    "epsilon", "delta", "relation", "no_dp", "data", "label", "unit", "shadows", "width",
+    "sampling_prob", "clip_norm", "steps", "learning_rate", "plain_steps", "plain_learning_rate",
+)  # fmt: skip
+"""Settings without a meaning where the outputs of models come from a file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Settings of a report. Privacy parameters have no defaults."""
+
+    epsilon: tuple[float, ...] = ()
+    """Target epsilon(s); trains one DP-SGD model for each. Requires --delta and --relation."""
+    delta: float | None = None
+    """Delta of every guarantee; below 1 / number of members."""
+    relation: Relation | None = None
+    """Neighbouring relation of the guarantees."""
+    no_dp: bool = False
+    """Report on the model without DP alone."""
+    data: str | None = None
+    """Data set (see `jaxpriv data list`), .npz, .csv or folder of images by class.
+    Default: digits."""
+    label: str | None = None
+    """Name of the class column of a .csv."""
+    scores: str | None = None
+    """Report on the outputs in this SCORES.npz; trains no model."""
+    unit: Unit | None = None
+    """Unit of privacy. Default: group where the data have groups, else record."""
+    defence: tuple[str, ...] = ()
+    """Defence(s) of the outputs of the model without DP, as NAME or NAME:ARG=VALUE,ARG=VALUE."""
+    shadows: int = 16
+    """Number of shadow models; even."""
+    width: int = 256
+    """Width of the hidden layer."""
+    sampling_prob: float = 0.1
+    """Probability that a batch contains a given record."""
+    clip_norm: float = 1.0
+    """Clip norm of the per-example gradients of DP-SGD."""
+    steps: int = 400
+    """Number of DP-SGD steps."""
+    learning_rate: float = 0.01
+    """Learning rate of DP-SGD with Adam."""
+    plain_steps: int = 600
+    """Number of steps without DP."""
+    plain_learning_rate: float = 0.003
+    """Learning rate of Adam without DP."""
+    attack_steps: int = 1000
+    """Number of training steps of each attack that trains a network."""
+
+    def __post_init__(self) -> None:
+        if self.scores is not None:
+            self._check_scores_only()
+        for name in ("shadows", "width", "steps", "plain_steps", "attack_steps"):
+            _check_positive(name, getattr(self, name))
+        for name in ("clip_norm", "learning_rate", "plain_learning_rate"):
+            _check_positive(name, getattr(self, name))
+        if not 0 < self.sampling_prob <= 1:
+            raise ValueError(
+                f"Expected 0 < sampling_prob <= 1, got sampling_prob={self.sampling_prob}."
+            )
+        if self.shadows < 4 or self.shadows % 2:
+            raise ValueError(f"Expected an even number of shadows >= 4, got {self.shadows}.")
+        if self.unit is not None and self.unit not in typing.get_args(Unit):
+            raise ValueError(
+                f"Expected unit to be one of {', '.join(typing.get_args(Unit))}, got {self.unit!r}."
+            )
+        self._check_promise()
+
+    def _check_promise(self) -> None:
+        for epsilon in self.epsilon:
+            _check_positive("epsilon", epsilon)
+        if len(set(self.epsilon)) < len(self.epsilon):
+            raise ValueError(f"Expected different values of epsilon, got {list(self.epsilon)}.")
+        if self.delta is not None and not 0 < self.delta < 1:
+            raise ValueError(f"Expected 0 < delta < 1, got delta={self.delta}.")
+        _check_one_of("relation", self.relation, RELATIONS)
+        if self.no_dp and (self.epsilon or self.delta is not None or self.relation is not None):
+            raise ValueError("Expected neither --epsilon, --delta nor --relation with --no-dp.")
+        if self.epsilon and (self.delta is None or self.relation is None):
+            raise ValueError("Expected --delta and --relation with --epsilon.")
+
+    def check_subject(self) -> None:
+        """Raises ValueError unless the settings state what is examined and what is promised."""
+        if self.scores is None and self.no_dp == bool(self.epsilon):
+            raise ValueError("Expected either --epsilon with --delta and --relation, or --no-dp.")
+
+    def _check_scores_only(self) -> None:
+        given = [name for name in _TRAINING if getattr(self, name) != _default(name)]
+        if given:
+            raise ValueError(
+                f"Expected no {', '.join(flag(name) for name in given)} with --scores: "
+                "no model is trained."
+            )
+
+
+def read_toml(path: str | Path) -> Settings:
+    """Reads settings from a TOML file; its keys are the names of the fields.
+
+    Args:
+      path: of a file such as `epsilon = [2.0]`, `delta = 1e-4`, one setting a line. Hyphens and
+        underscores in keys are equivalent.
+
+    Returns:
+      The settings; what the file does not set has its default.
+
+    Raises:
+      ValueError: if the file cannot be read, or a key or a type of value is not that of a setting.
+    """
+    try:
+        table = tomllib.loads(Path(path).read_text("utf8"))
+    except OSError as e:
+        raise ValueError(f"Expected a TOML file at {path}: {e.strerror}.") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as e:
+        raise ValueError(f"Expected a TOML file at {path}: {e}.") from None
+    types = typing.get_type_hints(Settings)
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        name = key.replace("-", "_")
+        if name not in types:
+            raise ValueError(
+                f"Expected settings of a report in {path}, got {key!r}; the settings are "
+                f"{', '.join(sorted(types))}."
+            )
+        if name in values:
+            raise ValueError(f"Expected {key!r} once in {path}.")
+        values[name] = _converted(key, value, types[name])
+    return Settings(**values)
+
+
+def flag(name: str) -> str:
+    """Returns the command's flag of a setting: `no_dp` -> `--no-dp`."""
+    return f"--{name.replace('_', '-')}"
+
+
+def _converted(key: str, value: object, kind: Any) -> object:
+    """Converts a TOML value to the type of its field: numbers and text, or tuples of them."""
+    options = typing.get_args(kind)
+    if typing.get_origin(kind) is tuple:
+        entries = value if isinstance(value, list) else [value]
+        return tuple(_converted(key, entry, options[0]) for entry in entries)
+    if typing.get_origin(kind) is typing.Literal:
+        kind = str
+        if isinstance(value, str):
+            _check_one_of(key, value, options)
+    elif options:
+        kind = next(option for option in options if option is not type(None))
+        return _converted(key, value, kind)
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise ValueError(f"Expected {key} as {kind.__name__}, got {value!r}.")
+    return value
+
+
+def _default(name: str) -> object:
+    return Settings.__dataclass_fields__[name].default
+
+
+def _check_positive(name: str, value: int | float) -> None:
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"Expected {name} > 0, got {name}={value}.")
+
+
+def _check_one_of(name: str, value: str | None, allowed: tuple[str, ...]) -> None:
+    if value is not None and value not in allowed:
+        raise ValueError(f"Expected {name} to be one of {', '.join(allowed)}, got {value!r}.")

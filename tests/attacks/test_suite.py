@@ -1,0 +1,117 @@
+"""The table of attacks: the scores of its deterministic rows, and what each needs."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from jaxpriv import signals
+from jaxpriv.attacks import Evidence, Training, suite
+from tests.attacks import stored
+
+STORED = json.loads(Path(__file__).with_name("stored_scores.json").read_text("utf8"))
+"""Scores that version 0.1.0 computed before the table existed, on `stored.arrays()`."""
+
+TABLE = {attack.name: attack for attack in suite.attacks(training=Training(steps=2), copies=2)}
+KEY = jax.random.key(0)
+
+
+@pytest.mark.parametrize("name", STORED["from_signals"])
+def test_attacks_on_signals_give_the_stored_scores(name):
+    scores = TABLE[name].run(KEY, stored.signal_evidence())
+    np.testing.assert_allclose(scores, STORED["from_signals"][name], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", STORED["from_logits"])
+def test_attacks_on_logits_give_the_stored_scores(name):
+    evidence, _ = stored.evidence()
+    scores = TABLE[name].run(KEY, evidence)
+    # Per-example variances magnify the rounding of float32 signals.
+    rtol = 1e-4 if name == "lira_per_example" else 1e-6
+    np.testing.assert_allclose(scores, STORED["from_logits"][name], rtol=rtol, atol=1e-6)
+
+
+def test_every_deterministic_attack_has_stored_scores():
+    drawn = {"label_only", "neural", "quantile"}
+    drawn |= {name for name in TABLE if name.startswith("shadow_classifier")}
+    assert set(STORED["from_logits"]) == set(TABLE) - drawn - {"signals"}
+
+
+@pytest.mark.parametrize("name", ["lira", "lira_offline", "lira_per_example", "threshold"])
+def test_signals_of_a_file_serve_as_those_computed_from_logits(name):
+    evidence, _ = stored.evidence()
+    signal = signals.negative_loss if name == "threshold" else signals.logit_confidence
+    target, shadows = evidence.signal_arrays(signal)
+    given = Evidence(
+        signals=target, shadow_signals=shadows, shadow_is_member=evidence.shadow_is_member
+    )
+    np.testing.assert_array_equal(TABLE[name].run(KEY, given), TABLE[name].run(KEY, evidence))
+
+
+@pytest.mark.parametrize(
+    ("evidence", "name", "reason"),
+    [
+        (Evidence(signals=np.zeros(3)), "negative_loss", "needs logits and labels"),
+        (Evidence(signals=np.zeros(3)), "lira", "needs IN and OUT shadow models"),
+        (Evidence(logits=np.zeros((3, 2))), "label_only", "needs inputs, labels and queries of"),
+        (Evidence(logits=np.zeros((3, 2))), "entropy", ""),
+        (Evidence(signals=np.zeros(3)), "signals", ""),
+        (
+            Evidence(
+                signals=np.zeros(3),
+                shadow_signals=np.zeros((2, 3)),
+                shadow_is_member=np.zeros((2, 3), bool),
+            ),
+            "lira_offline",
+            "",
+        ),
+        (
+            Evidence(
+                signals=np.zeros(3),
+                shadow_signals=np.zeros((2, 3)),
+                shadow_is_member=np.zeros((2, 3), bool),
+            ),
+            "lira",
+            "needs IN and OUT shadow models",
+        ),
+    ],
+)
+def test_what_is_missing_is_described(evidence, name, reason):
+    missing = suite.missing(TABLE[name], evidence)
+    assert missing.startswith(reason)
+    assert bool(missing) == bool(reason)
+    assert (TABLE[name] in suite.applicable(TABLE.values(), evidence)) == (not reason)
+
+
+def test_each_part_of_the_evidence_that_is_taken_away_stops_some_attack():
+    evidence, _ = stored.evidence()
+    runs = {attack.name for attack in suite.applicable(TABLE.values(), evidence)}
+    for part, stopped in (
+        ("labels", "margin"),
+        ("logits", "entropy"),
+        ("shadow_logits", "lira"),
+        ("shadow_is_member", "threshold"),
+        ("population", "rmia"),
+    ):
+        poorer = dataclasses.replace(evidence, **{part: None})
+        left = {attack.name for attack in suite.applicable(TABLE.values(), poorer)}
+        assert stopped in runs - left
+        assert left < runs
+
+
+def test_options_reach_the_attacks_that_use_them():
+    asked = []
+
+    def predict(key, x):
+        asked.append(len(x))
+        return np.tile([1.0, 0.0], (len(x), 1))
+
+    evidence = Evidence(inputs=np.zeros((5, 2)), labels=np.zeros(5, int), predict=predict)
+    for copies in (3, 7):
+        asked.clear()
+        (label_only,) = suite.applicable(suite.attacks(copies=copies), evidence)
+        label_only.run(KEY, evidence)
+        assert sum(asked) == 5 * (1 + copies)

@@ -1,0 +1,52 @@
+"""Parsing, and the commands that list data."""
+
+import pytest
+
+from tests.cli.running import run
+from tests.data import layouts
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "nothing",
+        "epsilon --noise-multiplier 1",
+        "epsilon --noise-multiplier one --sampling-prob 1 --steps 1 --delta .1 --relation x",
+        "attack",
+    ],
+)
+def test_bad_usage_exits_2(capsys, words):
+    status, _, err = run(capsys, *words.split())
+    assert status == 2
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+
+
+def test_data_list_names_every_set_and_what_serves_it(capsys, monkeypatch, tmp_path):
+    layouts.lay(tmp_path / "mnist", layouts.mnist())
+    layouts.lay(tmp_path / "multi30k", {"train.en": b"a\n", "train.fr": b"un\n"})
+    monkeypatch.setenv("JAXPRIV_DATA", str(tmp_path))
+    _, found, _ = run(capsys, "data", "list", "--json")
+    by_name = {one["name"]: one for one in found["data"]}
+    assert by_name["mnist"]["sources"] == ["raw"]
+    assert by_name["digits"]["sources"] == ["package"]
+    assert by_name["multi30k"] == {**by_name["multi30k"], "num_classes": None, "sources": ["raw"]}
+    assert all(one["licence"] for one in found["data"])
+    _, text, _ = run(capsys, "data", "list")
+    assert len(text.splitlines()) == len(by_name) + 2
+
+
+def test_data_path(capsys, monkeypatch, tmp_path):
+    layouts.lay(tmp_path / "mnist", layouts.mnist())
+    monkeypatch.setenv("JAXPRIV_DATA", str(tmp_path))
+    _, found, _ = run(capsys, "data", "path", "mnist", "--json")
+    assert found == {"name": "mnist", "path": str(tmp_path / "mnist")}
+    _, text, _ = run(capsys, "data", "path", "synthetic_purchase")
+    assert "no file" in text
+    for name, told in [("cifar100", "found no source"), ("nope", "Expected data to be one of")]:
+        status, _, err = run(capsys, "data", "path", name)
+        assert status == 2
+        assert err.startswith("error: ")
+        assert told in err
+        assert err.count("\n") == 1

@@ -1,0 +1,139 @@
+"""Assembly: small models are trained once, and everything of the report follows from them."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from jaxpriv import accounting, data, metrics, reports, sampling, training
+from jaxpriv.attacks import evidence as evidence_lib
+from jaxpriv.attacks import suite
+from jaxpriv.reports import assembly, partition, subjects
+from jaxpriv.reports.settings import Settings
+from tests.reports import examples
+
+KEY = jax.random.key(3)
+SMALL = {"shadows": 4, "width": 2, "steps": 2, "plain_steps": 2}
+SETTINGS = Settings(
+    epsilon=(8.0,), delta=1e-4, relation="add_or_remove_one", defence=("label_only",), **SMALL
+)
+
+
+def assemble(settings=SETTINGS, **options):
+    digits = data.load("digits").subset(np.arange(80))
+    given = {"attacks": examples.cheap_attacks()}
+    return assembly.assemble(KEY, digits, settings, **given | options)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    folders = assembly.Folders(checkpoints=folder / "saved", evidence=folder / "evidence")
+    return assemble(folders=folders), folder
+
+
+def test_a_report_has_every_model_and_every_defence(made):
+    report, _ = made
+    names = [entry.name for entry in report.entries]
+    assert names == ["Without DP", "DP-SGD, epsilon 8", "Without DP, label only"]
+    assert [entry.defence for entry in report.entries] == [None, None, "label only"]
+    assert [entry.promise is None for entry in report.entries] == [True, False, True]
+    assert report.unit == "record"
+    assert report.data.num_population == 8
+    for entry in report.entries:
+        for attack in entry.findings.attacks:
+            members = attack.metrics.num_members, attack.metrics.num_nonmembers
+            assert members == (report.data.num_members, report.data.num_nonmembers)
+    assert "<svg" in reports.render(report)
+
+
+def test_the_promise_is_that_of_the_training(made):
+    report, _ = made
+    entry = report.entries[1]
+    event = sampling.poisson(report.data.num_members, sampling_prob=0.1).event(
+        noise_multiplier=entry.training.noise_multiplier, steps=2
+    )
+    for one in entry.promise.guarantees:
+        assert one.epsilon == accounting.epsilon(event, delta=1e-4, relation=one.relation)
+    assert 7.9 < entry.promise.stated().epsilon <= 8
+
+
+def test_the_evidence_can_be_attacked_again(made):
+    report, folder = made
+    for entry in report.entries:
+        path = folder / entry.evidence
+        assert path.stat().st_mode & 0o077 == 0
+        evidence, is_member = evidence_lib.load(path)
+        assert evidence.inputs is None
+        assert is_member.sum() == report.data.num_members
+        for attack in suite.applicable(examples.cheap_attacks(), evidence):
+            scores = attack.run(KEY, evidence)
+            again = metrics.membership(scores, is_member, confidence=0.95)._asdict()
+            assert dataclasses.asdict(entry.findings.attack(attack.name).metrics) == again
+
+
+def test_a_resumed_report_trains_and_attacks_nothing_again(made, tmp_path, monkeypatch):
+    report, folder = made
+
+    def dies(*_, **__):
+        raise AssertionError("trained or attacked again")
+
+    monkeypatch.setattr(training.Checkpoints, "save", dies)
+    attacks = [dataclasses.replace(a, run=dies) for a in examples.cheap_attacks()]
+    folders = assembly.Folders(checkpoints=folder / "saved", evidence=tmp_path / "evidence")
+    again = assemble(attacks=attacks, folders=folders)
+    assert dataclasses.replace(again, run=report.run) == report
+
+
+def test_the_promise_of_a_group_counts_its_records(monkeypatch):
+    """The sampler leaves room for one more group, whose event bounds the group's guarantee."""
+    monkeypatch.setattr(accounting, "calibrate", lambda *_, **__: 4.0)
+    digits = dataclasses.replace(
+        data.load("digits").subset(np.arange(120)), group=np.arange(120) // 3
+    )
+    split = partition.partition_records(KEY, digits, unit=None)
+    recipe = subjects.recipes(split, SETTINGS, log=lambda message: None)[1]
+    promise = subjects._promise(recipe, split, SETTINGS)
+    assert promise.unit == "group"
+    stated = promise.stated()
+    assert (stated.unit, stated.size) == ("group", 3)
+    num_members = int(split.is_member.sum())
+    sampler = recipe.make_alg(num_members).sampler
+    usual = sampling.poisson(num_members, sampling_prob=0.1).capacity
+    assert sampler.capacity == min(num_members, usual + 3)
+    record = promise.guarantees[0]
+    assert record.epsilon == accounting.epsilon(
+        sampler.event(noise_multiplier=4.0, steps=2), delta=1e-4, relation="add_or_remove_one"
+    )
+    assert stated.epsilon > 3 * record.epsilon
+
+
+@pytest.mark.parametrize(
+    ("defence", "message"),
+    [
+        (("nothing",), "Expected defence to be one of"),
+        (("top_k:k=x",), "number for k"),
+        (("label_only", "label_only"), "Expected different defences"),
+    ],
+)
+def test_impossible_defences_are_refused_before_training(defence, message):
+    with pytest.raises(ValueError, match=message):
+        assemble(dataclasses.replace(SETTINGS, defence=defence))
+
+
+def test_a_file_of_scores_is_reported(tmp_path):
+    evidence, is_member = examples.make_evidence(leak=1.0)
+    path = tmp_path / "clinic.npz"
+    evidence_lib.save(path, evidence, is_member)
+    settings = Settings(scores=str(path), defence=("label_only",))
+    report = assembly.assemble_scores(KEY, settings, attacks=examples.cheap_attacks())
+    assert [entry.name for entry in report.entries] == ["Given model", "Given model, label only"]
+    assert report.data.name == "clinic"
+    assert (report.data.num_members, report.data.num_records) == (is_member.sum(), 300)
+    assert report.entries[0].recommendation == "do_not_publish"
+    assert report.entries[0].findings.audit is None
+    assert "clinic" in reports.render(report)
+    np.savez(path, scores=np.zeros(5))
+    with pytest.raises(ValueError, match=r"Expected the array 'is_member' in clinic\.npz"):
+        assembly.assemble_scores(KEY, settings)

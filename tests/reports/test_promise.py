@@ -1,0 +1,102 @@
+"""Promises: what the accountant says, and the conversion from records to groups."""
+
+import math
+
+import numpy as np
+import pytest
+
+from jaxpriv import accounting, sampling
+from jaxpriv.accounting import gaussian
+from jaxpriv.reports import promise as promise_lib
+
+SAMPLER = sampling.poisson(500, sampling_prob=0.1)
+FULL_BATCH = sampling.full_batch(500)
+
+
+def make(noise_multiplier=2.0, delta=1e-4, **options):
+    event = FULL_BATCH.event(noise_multiplier=noise_multiplier, steps=4)
+    given = {"num_members": 500, "relation": "add_or_remove_one"}
+    return event, promise_lib.guarantee(event, delta=delta, **given | options)
+
+
+def test_guarantees_are_those_of_the_accountant_under_both_relations():
+    event, promise = make()
+    assert [g.relation for g in promise.guarantees] == ["add_or_remove_one", "replace_one"]
+    for one in promise.guarantees:
+        assert one.epsilon == accounting.epsilon(event, delta=1e-4, relation=one.relation)
+        assert one.advantage_bound == accounting.advantage_bound(event, relation=one.relation)
+        assert one.rho_beta == pytest.approx(1 / (1 + math.exp(-one.epsilon)))
+        assert 0 < one.violation_probability < 0.01
+        assert (one.unit, one.size, one.unbounded) == ("record", 1, False)
+    assert promise.stated() == promise.guarantees[0]
+    assert promise.vacuous == ()
+
+
+def test_no_noise_is_unbounded_and_vacuous():
+    event = accounting.poisson_event(noise_multiplier=0.0, sampling_prob=1.0, steps=2)
+    promise = promise_lib.guarantee(event, num_members=500, delta=1e-4, relation="replace_one")
+    assert promise.stated().epsilon is None
+    assert promise.stated().unbounded
+    assert promise.stated().rho_beta == 1
+    assert any("unbounded" in reason for reason in promise.vacuous)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"delta": 0.5}, "delta is at least 1/n"),
+        ({"noise_multiplier": 0.5}, "epsilon is above 10"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:delta=0.5 is at least 1/n")
+def test_a_vacuous_guarantee_has_a_reason(changes, reason):
+    _, promise = make(**changes)
+    assert any(reason in phrase for phrase in promise.vacuous)
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_group_epsilon_bounds_the_exact_one_of_gaussians(size):
+    """A group of k moves a full-batch sum by k clip norms: k mu in place of mu."""
+    mu, delta = 0.5, 1e-5
+    event = accounting.poisson_event(noise_multiplier=1 / mu, sampling_prob=1.0, steps=1)
+    record = gaussian.epsilon(delta, mu=mu)
+    bound = promise_lib.group_epsilon(
+        event, size=size, delta=delta, relation="add_or_remove_one", record_epsilon=record
+    )
+    exact = gaussian.epsilon(delta, mu=size * mu)
+    assert exact < bound < 2 * exact
+    step = bound / size
+    converted = gaussian_delta(step, mu) * sum(math.exp(i * step) for i in range(size))
+    assert 0.5 * delta < converted <= delta * (1 + 1e-9)
+
+
+def gaussian_delta(epsilon, mu):
+    from scipy.stats import norm
+
+    return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+
+
+def test_groups_are_less_protected_than_records():
+    event, promise = make(
+        noise_multiplier=8.0,
+        group_event=sampling.full_batch(503).event(noise_multiplier=8.0, steps=4),
+        largest_group=3,
+    )
+    assert promise.unit == "group"
+    assert [g.unit for g in promise.guarantees] == ["record", "record", "group", "group"]
+    stated = promise.stated()
+    assert (stated.unit, stated.size, stated.relation) == ("group", 3, "add_or_remove_one")
+    record = promise.guarantees[0]
+    assert record.epsilon == accounting.epsilon(event, delta=1e-4, relation="add_or_remove_one")
+    assert 3 * record.epsilon <= stated.epsilon < 10 * record.epsilon
+    assert record.advantage_bound < stated.advantage_bound <= 3 * record.advantage_bound
+    assert stated.violation_probability is None
+
+
+def test_a_group_too_large_for_the_conversion_is_unbounded():
+    group_event = SAMPLER.event(noise_multiplier=2.0, steps=4)
+    _, promise = make(group_event=group_event, largest_group=60)
+    assert promise.stated().epsilon is None
+    assert promise.stated().unbounded
+    assert np.isfinite(promise.stated().advantage_bound)
+    assert promise.vacuous

@@ -1,0 +1,105 @@
+"""Settings: one class for flags, TOML file and JSON."""
+
+import dataclasses
+import math
+
+import pytest
+
+from jaxpriv.reports import settings as settings_lib
+from jaxpriv.reports.settings import Settings, read_toml
+
+PROMISE = {"epsilon": (2.0,), "delta": 1e-4, "relation": "replace_one"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epsilon": (-1.0,)}, "epsilon > 0"),
+        ({"epsilon": (math.inf,)}, "epsilon > 0"),
+        ({"epsilon": (2.0, 2.0)}, "different values of epsilon"),
+        ({"delta": 1.5}, "0 < delta < 1"),
+        ({"delta": math.nan}, "0 < delta < 1"),
+        ({"delta": None}, "Expected --delta and --relation"),
+        ({"relation": None}, "Expected --delta and --relation"),
+        ({"no_dp": True}, "Expected neither --epsilon"),
+        ({"shadows": 5}, "even number of shadows"),
+        ({"shadows": 2}, "even number of shadows"),
+        ({"sampling_prob": 0.0}, "0 < sampling_prob <= 1"),
+        ({"clip_norm": math.inf}, "clip_norm > 0"),
+        ({"steps": 0}, "steps > 0"),
+    ],
+)
+def test_impossible_settings_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        Settings(**PROMISE | changes)
+
+
+def test_a_subject_and_a_promise_must_be_stated():
+    for stated in (Settings(no_dp=True), Settings(**PROMISE), Settings(scores="a.npz")):
+        stated.check_subject()
+    with pytest.raises(ValueError, match="Expected either --epsilon"):
+        Settings().check_subject()
+    with pytest.raises(ValueError, match="Expected either --epsilon"):
+        Settings(delta=1e-4, relation="replace_one").check_subject()
+
+
+@pytest.mark.parametrize("name", ["shadows", "width", "label", "data", "unit", "no_dp", "epsilon"])
+def test_settings_of_training_are_refused_beside_scores(name):
+    given = {"shadows": 8, "width": 3, "no_dp": True, "epsilon": (1.0,), "unit": "group"}
+    with pytest.raises(
+        ValueError, match=f"Expected no .*{settings_lib.flag(name)}.* with --scores"
+    ):
+        Settings(scores="a.npz", **{name: given.get(name, "text")})
+
+
+def test_a_toml_file_holds_the_fields(tmp_path):
+    path = tmp_path / "settings.toml"
+    path.write_text(
+        'epsilon = [2, 8.0]\ndelta = 1e-4\nrelation = "replace_one"\n'
+        'plain-steps = 7\ndefence = "top_k:k=3"\nunit = "record"\n'
+    )
+    assert read_toml(path) == Settings(
+        epsilon=(2.0, 8.0),
+        delta=1e-4,
+        relation="replace_one",
+        plain_steps=7,
+        defence=("top_k:k=3",),
+        unit="record",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("epsilom = 2", "got 'epsilom'; the settings are attack_steps, "),
+        ("shadows = 4.0", "Expected shadows as int, got 4.0"),
+        ("no_dp = 1", "Expected no_dp as bool, got 1"),
+        ("shadows = true", "Expected shadows as int, got True"),
+        ('epsilon = ["2"]', "Expected epsilon as float, got '2'"),
+        ('unit = "class"', "Expected unit to be one of record, group, got 'class'"),
+        ('relation = "x"', "Expected relation to be one of add_or_remove_one, replace_one"),
+        ("relation = 3", "Expected relation as str, got 3"),
+        ("plain_steps = 1\nplain-steps = 2", "Expected 'plain-steps' once"),
+        ("delta = ", "Expected a TOML file at"),
+        ("no_dp = true\ndelta = 0.1", "Expected neither --epsilon"),
+    ],
+)
+def test_a_wrong_toml_file_is_one_line(tmp_path, text, message):
+    (tmp_path / "s.toml").write_text(text)
+    with pytest.raises(ValueError, match=message) as error:
+        read_toml(tmp_path / "s.toml")
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_toml_file_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"Expected a TOML file at .*none\.toml: No such file"):
+        read_toml(tmp_path / "none.toml")
+
+
+def test_every_setting_has_a_help_text():
+    source = settings_lib.__file__
+    with open(source, encoding="utf8") as file:
+        lines = file.read().splitlines()
+    for field in dataclasses.fields(Settings):
+        row = next(i for i, line in enumerate(lines) if line.startswith(f"    {field.name}: "))
+        assert lines[row + 1].startswith('    """'), field.name
