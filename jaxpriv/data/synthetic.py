@@ -3,7 +3,7 @@
 import numpy as np
 
 from jaxpriv import _check
-from jaxpriv.data.base import Dataset
+from jaxpriv.data.dataset import Dataset
 
 
 def purchase_like(

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int, UInt8
 
 from jaxpriv.data import _files
-from jaxpriv.data.base import Dataset
+from jaxpriv.data.dataset import Dataset
 
 _LONGEST_LINE = 2**20
 
