@@ -74,7 +74,7 @@ def load(
     group: str | None = None,
     exclude: Sequence[str] = (),
     missing: Literal["refuse", "drop", "median"] = "refuse",
-    public_bounds: Mapping[str, tuple[float, float]] | None = None,
+    public_bounds: Mapping[str, user_files.Bounds] | None = None,
     data_dir: str | os.PathLike[str] | None = None,
     log: Log = lambda text: None,
 ) -> Dataset:
@@ -201,7 +201,7 @@ def _sources(name: str, data_dir: str | os.PathLike[str] | None) -> Iterator[_So
             yield _Source("tfds", prepared, lambda log: _from_tfds(name, data_dir))
     if read_package is not None:
         if entry.package is None:
-            yield _Source("generated", None, offline_load)
+            yield _Source("generated", None, read_package)
         elif (found := packaged.find_in_package(*entry.package)) is not None:
             yield _Source("package", found, read_package)
 

@@ -16,6 +16,7 @@ from jaxpriv import _check
 from jaxpriv.data import _columns, _delimited, _files, _labels, images
 from jaxpriv.data.dataset import Dataset
 
+Bounds = tuple[float | int, float | int]
 _KEYS = ("x", "y", "group", "x_test", "y_test")
 _MAX_FLOAT32_INT = 2**24
 
@@ -28,7 +29,7 @@ class Options:
     group: str | None = None
     exclude: Sequence[str] = ()
     missing: str = "refuse"
-    public_bounds: Mapping[str, tuple[float, float]] | None = None
+    public_bounds: Mapping[str, Bounds] | None = None
 
     def __post_init__(self) -> None:
         _check.one_of(("refuse", "drop", "median"), missing=self.missing)
@@ -235,7 +236,7 @@ def _median(name: str, values: Float[np.ndarray, " n"]) -> float:
 def _centre(
     name: str,
     values: Float[np.ndarray, " n"],
-    bounds: tuple[float, float] | None,
+    bounds: Bounds | None,
     notes: list[str],
     not_private: list[str],
 ) -> None:
@@ -248,7 +249,9 @@ def _centre(
     if not (low < high and (largest > _MAX_FLOAT32_INT or high - low < 1e-3 * largest)):
         return
     count = len(np.unique(finite))
-    if len(np.unique(finite.astype(np.float32))) == count:
+    with np.errstate(over="ignore"):
+        narrow = finite.astype(np.float32)
+    if not np.isfinite(narrow).all() or len(np.unique(narrow)) == count:
         return
     offset = np.floor(low) if bounds is None else bounds[0]
     values -= offset
@@ -367,7 +370,7 @@ def _handle_missing(
 def _fill(
     column: _columns.Numbers | _columns.Categories,
     keep: Bool[np.ndarray, " n"],
-    public_bounds: Mapping[str, tuple[float, float]],
+    public_bounds: Mapping[str, Bounds],
     notes: list[str],
     not_private: list[str],
 ) -> None:
@@ -401,11 +404,12 @@ def _inputs(column: _columns.Numbers | _columns.Categories) -> Float[np.ndarray,
 
 
 def _float32(
-    x: Float[np.ndarray, "n d"],
+    x: Float[np.ndarray, "k d"],
     columns: list,
     table: _delimited.Table,
     keep: Bool[np.ndarray, " n"],
-) -> Float[np.ndarray, "n d"]:
+) -> Float[np.ndarray, "k d"]:
+    """Narrows the inputs of the records that are kept; refuses those that float32 has not."""
     with np.errstate(over="ignore"):
         narrow = x.astype(np.float32)
     bad = ~np.isfinite(narrow)

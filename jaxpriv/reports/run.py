@@ -109,7 +109,7 @@ class Recipe(NamedTuple):
     target_epsilon: float | None
     noise_multiplier: float | None
     steps: int
-    make_alg: Callable[[int], training.Algorithm]
+    make_alg: Callable[[int, Any], training.Algorithm]
 
 
 def run_report(
@@ -177,7 +177,8 @@ def _recipes(split: pools.Split, settings: Settings, log: Callable[[str], None])
     loss = _loss(_model(split, settings))
     q = settings.sampling_prob
 
-    def plain(size: int) -> training.Algorithm:
+    def plain(size: int, hyper: None = None) -> training.Algorithm:
+        del hyper
         optimizer = optax.adam(settings.plain_learning_rate)
         return training.sgd(loss, optimizer, sampling.poisson(size, sampling_prob=q))
 
@@ -194,7 +195,10 @@ def _recipes(split: pools.Split, settings: Settings, log: Callable[[str], None])
             relation=settings.relation,
         )
 
-        def private(size: int, z: float = noise_multiplier) -> training.Algorithm:
+        def private(
+            size: int, hyper: None = None, z: float = noise_multiplier
+        ) -> training.Algorithm:
+            del hyper
             grad = grads.clipped_grad(loss, clip_norm=settings.clip_norm)
             sampler = sampling.poisson(size, sampling_prob=q)
             optimizer = optax.adam(settings.learning_rate)
@@ -245,7 +249,7 @@ def _trained(
 
     state, _ = training.fit(
         target_key,
-        recipe.make_alg(len(split.members)),
+        recipe.make_alg(len(split.members), None),
         init(init_key),
         (split.x[split.members], split.y[split.members]),
         steps=recipe.steps,
@@ -315,7 +319,7 @@ def _guarantee(
     """Epsilon, and the largest advantage of any attacker, under both relations."""
     if recipe.noise_multiplier is None or settings.delta is None:
         return None
-    event = recipe.make_alg(len(split.members)).event(recipe.steps)
+    event = recipe.make_alg(len(split.members), None).event(recipe.steps)
     return {
         relation: {
             "epsilon": spent,

@@ -67,7 +67,7 @@ def test_subset_and_classes():
             held.take_classes(classes)
     with pytest.raises(ValueError, match="use split"):
         make(6).published_parts()
-    with pytest.raises(ValueError, match="found none"):
+    with pytest.raises(ValueError, match="got none"):
         held.subset(np.array([0, 3])).take_classes([1])
 
 

@@ -58,7 +58,7 @@ def test_a_hospitals_table_with_gaps(tmp_path):
         data.load(tmp_path / "visits.csv", label="outcome", group="patient")
     options = {"label": "outcome", "group": "patient"}
     dropped = data.load(tmp_path / "visits.csv", missing="drop", **options)
-    assert len(dropped) == N - 12  # two records have both gaps
+    assert len(dropped) == N - 11  # three records have both gaps
     assert dropped.x.shape[1] == 2 + 3
     imputed = data.load(tmp_path / "visits.csv", missing="median", **options)
     assert imputed.x.shape == (N, 2 + 4)
@@ -74,16 +74,16 @@ def test_a_hospitals_table_with_gaps(tmp_path):
 
 def test_a_survey_with_text_and_an_id(tmp_path):
     rows = [
-        f'R-{i:05},{"female" if i % 2 else "male"},{1 + i % 5},"I think, number {i}",{i % 3 + 1}'
+        f'R-{i:05},{["male", "female"][i % 2]},{1 + i % 5},{20 + i},"So, number {i}",{i % 3 + 1}'
         for i in range(N)
     ]
     (tmp_path / "survey.csv").write_text(
-        lines("respondent,gender,satisfaction,comment,group", *rows)
+        lines("respondent,gender,satisfaction,age,comment,group", *rows)
     )
     loaded = data.load(tmp_path / "survey.csv", label="group")
-    assert loaded.x.shape == (N, 3)
+    assert loaded.x.shape == (N, 4)
     assert loaded.class_names == ("1", "2", "3")
-    assert loaded.x[:2].tolist() == [[0, 1, 1], [1, 0, 2]]
+    assert loaded.x[:2].tolist() == [[0, 1, 1, 20], [1, 0, 2, 21]]
     left_out = [note for note in loaded.notes if note.startswith("Left out the column")]
     assert [note.split("'")[1] for note in left_out] == ["respondent", "comment"]
 
@@ -123,11 +123,11 @@ def test_two_classes_as_floats(tmp_path):
 
 def test_a_spreadsheet_with_money_and_percentages(tmp_path):
     """As a spreadsheet saves it: UTF-16, tabs, quoted thousands."""
-    rows = [f'"${1000 * i + 500:,}"\t{i}%\t{"yes" if i % 2 else "no"}' for i in range(N)]
+    rows = [f'"${1000 * i + 500:,}"\t{i / 4}%\t{"yes" if i % 2 else "no"}' for i in range(N)]
     text = lines("Revenue\tGrowth\tRenewed", *rows)
     (tmp_path / "sales.txt").write_bytes(text.encode("utf-16"))
     loaded = data.load(tmp_path / "sales.txt", label="Renewed")
-    np.testing.assert_allclose(loaded.x, [[1000 * i + 500, i] for i in range(N)])
+    np.testing.assert_allclose(loaded.x, [[1000 * i + 500, i / 4] for i in range(N)])
     assert "Decoded from UTF-16." in loaded.notes
 
 

@@ -40,7 +40,7 @@ def zipped(folder):
     with zipfile.ZipFile(folder / "mine.npz", "w") as archive:
         for name in ("x", "y"):
             archive.write(folder / f"{name}.npy", f"{name}.npy")
-    return data.load_own(folder / "mine.npz")
+    return data.load(folder / "mine.npz")
 
 
 READERS = {
@@ -64,16 +64,28 @@ READERS = {
     "adult.csv": (layouts.adult_csv(), tabular.read_adult),
     "npz": (
         {"mine.npz": layouts.npz(compress=False, **ARRAYS)},
-        lambda folder: data.load_own(folder / "mine.npz"),
+        lambda folder: data.load(folder / "mine.npz"),
     ),
     "compressed npz": (
         {"mine.npz": layouts.npz(**ARRAYS)},
-        lambda folder: data.load_own(folder / "mine.npz"),
+        lambda folder: data.load(folder / "mine.npz"),
     ),
     "npy": ({"x.npy": npy(X), "y.npy": npy(Y)}, zipped),
     "csv": (
         {"mine.csv": CSV.encode()},
-        lambda folder: data.load_own(folder / "mine.csv", label="label"),
+        lambda folder: data.load(folder / "mine.csv", label="label"),
+    ),
+    "semicolons": (
+        {"mine.csv": CSV.replace(",", ";").replace(".", ",").encode("utf-16")},
+        lambda folder: data.load(folder / "mine.csv", label="label", missing="median"),
+    ),
+    "webp": (
+        {"a/1.webp": layouts.picture("webp"), "b/1.webp": layouts.picture("webp", value=9)},
+        folder_of_images,
+    ),
+    "16 bits": (
+        {"a/1.png": layouts.picture("png", depth=16), "b/1.png": layouts.picture("png", depth=16)},
+        folder_of_images,
     ),
     "scores": (
         {

@@ -9,7 +9,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from jaxpriv import data
-from jaxpriv.data import offline, purchases, synthetic
+from jaxpriv.data import packaged, purchases, synthetic
 
 
 def needs(package):
@@ -55,21 +55,21 @@ def test_a_file_that_is_not_the_known_one_is_refused(tmp_path, monkeypatch):
     file = tmp_path / "datasets/data/digits.csv.gz"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"other digits")
-    monkeypatch.setattr(offline, "find_in_package", lambda package, relative: tmp_path / relative)
+    monkeypatch.setattr(packaged, "find_in_package", lambda package, relative: tmp_path / relative)
     with pytest.raises(ValueError, match="with SHA-256 09f66e6d"):
-        offline.read_digits()
-    monkeypatch.setattr(offline, "find_in_package", lambda package, relative: None)
+        packaged.read_digits()
+    monkeypatch.setattr(packaged, "find_in_package", lambda package, relative: None)
     with pytest.raises(ValueError, match=r"pip install 'jaxpriv\[data\]'"):
-        offline.read_mnist5k()
+        packaged.read_mnist5k()
 
 
 def test_packages_are_found_without_importing_them(tmp_path, monkeypatch):
     (tmp_path / "careless").mkdir()
     (tmp_path / "careless" / "__init__.py").write_text("raise SystemExit")
     monkeypatch.syspath_prepend(tmp_path)
-    assert offline.find_in_package("careless", "__init__.py") is not None
-    assert offline.find_in_package("careless", "none") is None
-    assert offline.find_in_package("no_such_package", "none") is None
+    assert packaged.find_in_package("careless", "__init__.py") is not None
+    assert packaged.find_in_package("careless", "none") is None
+    assert packaged.find_in_package("no_such_package", "none") is None
 
 
 SMALL = purchases.Recipe(num_households=12, num_types=40, num_classes=4, least_items=6)

@@ -68,13 +68,13 @@ def test_nine_of_ten_cells_with_a_value_decide_what_a_column_is(tmp_path, gaps, 
 
 
 def test_empty_cells_do_not_make_a_column_of_numbers_one_of_text(tmp_path):
-    cells = [str(i % 10) if i % 3 else "" for i in range(N)]
-    assert column(tmp_path, cells, missing="drop").x.shape == (40, 2)
+    cells = [str(i % 10) if i % 4 else "" for i in range(N)]
+    assert column(tmp_path, cells, missing="drop").x.shape == (45, 2)
 
 
 NUMBERS = {
     "thousands": ([f"{1000 * i + 234:,}" for i in range(N)], [1000 * i + 234 for i in range(N)]),
-    "percent": ([f"{i}%" for i in range(N)], range(N)),
+    "percent": ([f"{i / 2}%" for i in range(N)], [i / 2 for i in range(N)]),
     "currency": ([f"${i}.50" for i in range(N)], [i + 0.5 for i in range(N)]),
     "euro": ([f"{i},25 €" for i in range(N)], [i + 0.25 for i in range(N)]),
     "swiss": ([f"{i + 1}'000.5" for i in range(N)], [1000 * (i + 1) + 0.5 for i in range(N)]),
@@ -239,7 +239,10 @@ def lines(*rows):
         ("age,income\n1,0\n1e99,1\n", "got '1e99' in line 3, column 'age'"),
         ("age,income\n1,0\n2,\n", "1 in 'income'"),
         ("age,income\n1,0\n2,0\n", "two classes in 'income', got 1"),
-        (lines("age,income", *(f"{i},{i / 7}" for i in range(60))), "60 different values in 60"),
+        (
+            lines("age,income", *(f"{i * i},{i / 7}" for i in range(N))),
+            "60 different values in 60",
+        ),
         (
             lines("a,b,income", *(f"n{i % 1001},{i},{i % 2}" for i in range(1500))),
             "at most 1000 values in the column 'a' of",
@@ -275,7 +278,7 @@ def test_wrong_options_are_one_line(tmp_path):
         (b"age,income\n1,0\n\xe4,1\n", "UTF-8 text in"),
         (b"age,income\n1,0\n\xe4,1\n", "the byte 0xe4 in line 3: save it as UTF-8"),
         (b"\xff\xfea\x00\xd8", "whole UTF-16 text"),
-        (b"age,income\n1," + b"x" * 20_000_000 + b"\n", "a table in"),
+        (b'age,income\n1,0\n"2,1\n', "2 values in line 3 of"),
     ],
 )
 def test_what_is_not_text_is_one_line(tmp_path, raw, expected):
