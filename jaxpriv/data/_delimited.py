@@ -176,13 +176,15 @@ def _parsed(raw: bytes, header: _Header, path: Path) -> list[Any]:
         if "Empty CSV" in str(e):
             raise ValueError(f"Expected records below the header of {path}, got none.") from None
         raise ValueError(f"Expected a table in {path}: {_files.one_line(e)}.") from None
-    return [pc.utf8_trim_whitespace(table[name]).combine_chunks() for name in names]
+    trim: Any = pc.utf8_trim_whitespace  # pyright: ignore[reportAttributeAccessIssue]
+    return [trim(table[name]).combine_chunks() for name in names]
 
 
 def _is_empty(column: Any) -> np.ndarray:
     import pyarrow.compute as pc
 
-    return pc.equal(column, "").to_numpy(zero_copy_only=False)
+    equal: Any = pc.equal  # pyright: ignore[reportAttributeAccessIssue]
+    return equal(column, "").to_numpy(zero_copy_only=False)
 
 
 def _line_of(raw: bytes, header: _Header, record: int) -> int:

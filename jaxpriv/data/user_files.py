@@ -206,7 +206,7 @@ def _features(
                 f"choose {remedy} (--missing)."
             )
         if missing == "drop":
-            keep = ~has_gap
+            keep = np.logical_not(has_gap)
             notes.append(f"Dropped {count} of {len(x)} records with NaN.")
         else:
             x = x.astype(np.float64)

@@ -293,7 +293,7 @@ def _wrap_key(like: Any, array: np.ndarray) -> Any:
     if not _is_key(like):
         return array
     # An abstract key has no implementation that can be asked for, but its type has a name.
-    return jax.random.wrap_key_data(array, impl=_key_impl(like))
+    return jax.random.wrap_key_data(jnp.asarray(array), impl=_key_impl(like))
 
 
 def _key_impl(like: Any) -> Any:
