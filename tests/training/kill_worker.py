@@ -22,21 +22,21 @@ def private(n):
 
 def main(kind, folder, out):
     """Trains one model ("fit") or several ("many") with checkpoints below the folder."""
-    key = jax.random.key(1)
+    key = jax.random.key(1, impl="rbg")  # compiles in half the time
     x = jax.random.normal(jax.random.key(2), (400, 50))
     if kind == "fit":
         checkpoints = training.Checkpoints(directory=Path(folder) / "fit", seconds=0.0, keep=None)
         alg, start = private(400), {"w": jnp.zeros(50)}
-        state, history = training.fit(key, alg, start, x, steps=200, checkpoints=checkpoints)
+        state, history = training.fit(key, alg, start, x, steps=120, checkpoints=checkpoints)
         result = {"w": state.params["w"], "norms": history.info.mean_norm, "step": state.step}
     else:
         checkpoints = training.Checkpoints(directory=Path(folder) / "many", keep=None)
         states, info = training.fit_many(
-            jax.random.split(key, 12),
+            jax.random.split(key, 8),
             lambda size, _: private(size),
-            {"w": jnp.zeros((12, 50))},
+            {"w": jnp.zeros((8, 50))},
             x,
-            members=np.stack([np.random.default_rng(i).permutation(400)[:200] for i in range(12)]),
+            members=np.stack([np.random.default_rng(i).permutation(400)[:200] for i in range(8)]),
             steps=50,
             chunk=1,
             checkpoints=checkpoints,

@@ -137,7 +137,7 @@ def finished(tmp_path_factory):
         grad = grads.clipped_grad(loss, clip_norm=clip_norm)
         sampler = sampling.poisson(60, sampling_prob=q)
         alg = training.dpsgd(grad, optax.adam(rate), sampler, noise_multiplier=noise_multiplier)
-        key = jax.random.key(0) if key is None else key
+        key = jax.random.key(0, impl="rbg") if key is None else key
         return training.fit(key, alg, params, data, steps=steps, checkpoints=checkpoints)
 
     return Finished(run, run())
@@ -288,12 +288,12 @@ def test_averaged_and_adaptive_runs_resume_too(tmp_path, keys):
 
 def test_a_sweep_that_dies_keeps_its_finished_chunks(tmp_path, keys, monkeypatch):
     members = np.arange(60).reshape(3, 20)
-    args = (
-        keys(3),
-        lambda size, _: private(size),
-        jax.tree.map(lambda p: jnp.stack([p] * 3), PARAMS),
-        X,
-    )
+    optimizer = optax.chain(optax.add_noise(0.1, 0.5, seed=1), optax.adam(0.1))  # has a key
+
+    def make_alg(size, _):
+        return training.sgd(loss, optimizer, sampling.full_batch(size))
+
+    args = (keys(3), make_alg, jax.tree.map(lambda p: jnp.stack([p] * 3), PARAMS), X)
     kept = training.Checkpoints(directory=tmp_path / "sweep", keep=None)
     whole, _ = training.fit_many(*args, members=members, steps=4, chunk=1)
     training.fit_many(*args, members=members, steps=4, chunk=1, checkpoints=kept)
