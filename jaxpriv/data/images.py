@@ -218,13 +218,11 @@ def _find(folder: Path, suffixes: tuple[str, ...], depth: int) -> tuple[list[Pat
     for path in paths:
         if not Path(os.path.realpath(path)).is_relative_to(home):
             raise ValueError(f"Expected images inside {folder}, got a link that leaves it: {path}.")
-    others = sorted(
-        p.relative_to(folder).as_posix() for p in set(files) - set(paths) if p.is_file()
-    )
-    if not others:
+    rest = sorted(p.relative_to(folder).as_posix() for p in set(files) - set(paths) if p.is_file())
+    if not rest:
         return paths, []
-    shown = ", ".join(others[:5]) + (", ..." if len(others) > 5 else "")
-    return paths, [f"Left out {len(others)} files that are not images: {shown}."]
+    shown = ", ".join(rest[:5]) + (", ..." if len(rest) > 5 else "")
+    return paths, [f"Left out {len(rest)} files that are not images: {shown}."]
 
 
 def _is_hidden(path: Path, folder: Path) -> bool:

@@ -255,9 +255,10 @@ def _centre(
         return
     offset = np.floor(low) if bounds is None else bounds[0]
     values -= offset
-    left = len(np.unique((finite - offset).astype(np.float32)))
-    note = f"Subtracted {offset:.17g} from {name}, since float32 cannot tell its values apart"
-    note += "." if left == count else f"; {count - left} of {count} values still fall together."
+    remaining = len(np.unique((finite - offset).astype(np.float32)))
+    note = f"Subtracted {offset:.17g} from {name}, whose values float32 does not resolve"
+    equal = count - remaining
+    note += f"; {equal} of {count} values are still equal." if equal else "."
     notes.append(note)
     if bounds is None:
         not_private.append(f"{note} The offset is not covered by epsilon.")

@@ -95,7 +95,7 @@ def test_a_log_with_unix_seconds(tmp_path):
     loaded = data.load(tmp_path / "log.tsv", label="failed")
     np.testing.assert_allclose(loaded.x[:, 0], seconds - seconds.min())
     np.testing.assert_allclose(loaded.x[:, 1], 1000 * (seconds - seconds.min()))
-    assert sum("float32 cannot tell" in note for note in loaded.notes) == 2
+    assert sum("float32 does not resolve" in note for note in loaded.notes) == 2
 
 
 def test_addresses_with_zip_codes(tmp_path):

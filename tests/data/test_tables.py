@@ -193,7 +193,7 @@ def test_columns_that_float32_cannot_hold_are_shifted(tmp_path, cells):
     loaded = column(tmp_path, cells)
     values = np.array([float(c) for c in cells])
     np.testing.assert_allclose(loaded.x[:, 1], values - np.floor(values.min()))
-    assert "since float32 cannot tell its values apart" in loaded.notes[0]
+    assert "whose values float32 does not resolve" in loaded.notes[0]
     bounds = (1_600_000_000, 2_000_000_000)
     public = column(tmp_path, cells, public_bounds={"value": bounds})
     np.testing.assert_allclose(public.x[:, 1], values - bounds[0])

@@ -138,7 +138,7 @@ def test_columns_that_float32_cannot_hold_are_shifted(tmp_path, column):
     loaded = data.load(lay(tmp_path, x=np.stack([column, column * 0], 1), y=np.arange(200) % 2))
     np.testing.assert_allclose(loaded.x[:, 0], column - np.floor(column[0]), atol=1e-4)
     assert len(np.unique(loaded.x[:, 0])) == 200
-    assert "from column 0 of x, since float32 cannot tell its values apart" in loaded.notes[0]
+    assert "from column 0 of x, whose values float32 does not resolve" in loaded.notes[0]
     assert "offset is not covered by epsilon" in loaded.not_private[0]
 
 
