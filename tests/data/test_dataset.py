@@ -1,5 +1,6 @@
 """Data sets: frozen, split into disjoint parts, standardised on the training part alone."""
 
+import dataclasses
 import warnings
 
 import numpy as np
@@ -161,3 +162,14 @@ def test_images_are_standardised_by_channel_and_constants_stay_finite():
     np.testing.assert_allclose(out[..., 0].mean(), 0, atol=1e-6)
     np.testing.assert_allclose(out[..., 0].std(), 1, atol=1e-6)
     assert (out[..., 1] == 0).all()
+
+
+def test_class_names_and_notes_follow_the_records():
+    made = make(6)
+    assert made.class_names == ("0", "1", "2")
+    named = dataclasses.replace(made, class_names=("a", "b", "c"), notes=("n",), not_private=("p",))
+    part = named.take_classes([2, 0])
+    assert (part.class_names, part.notes, part.not_private) == (("c", "a"), ("n",), ("p",))
+    assert named.subset(np.arange(2)).class_names == ("a", "b", "c")
+    with pytest.raises(ValueError, match="Expected 3 class_names for made, got 2"):
+        dataclasses.replace(made, class_names=("a", "b"))

@@ -50,7 +50,7 @@ def test_texas(tmp_path, form):
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        (b"", "found none"),
+        (b"", "got none"),
         (b'"1",0,2\n', "record 1"),
         (b'"1",0,1\n"1",0\n', "2 features in record 2"),
         (b'"1",0,1\n"31",0,1\n', "class from 1 to 30 in record 2"),
@@ -79,7 +79,8 @@ def test_adult_as_uci_publishes_it(tmp_path):
     assert loaded.x.shape == (2, 104)
     assert loaded.y.tolist() == [0, 1]
     assert loaded.is_test.tolist() == [False, True]
-    assert "3 rows, 1 incomplete ones removed" in loaded.source
+    assert loaded.notes == ("Dropped 1 of 3 records with missing values.",)
+    assert loaded.class_names == ("<=50K", ">50K")
     age, fnlwgt, years, gain, loss, hours = loaded.x[0, :6]
     assert age == pytest.approx((39 - 17) / (90 - 17))
     assert fnlwgt == pytest.approx((77516 - 12285) / (1490400 - 12285))
@@ -121,5 +122,5 @@ def test_damaged_census_is_one_line(tmp_path, old, new, message):
 
 def test_a_census_without_complete_records(tmp_path):
     layouts.lay(tmp_path, {"adult.csv": (layouts.HEADER + "\n").encode()})
-    check_refused("found none", tabular.read_adult, tmp_path)
+    check_refused("got none", tabular.read_adult, tmp_path)
     check_refused("adult.data", tabular.read_adult, tmp_path / "none")

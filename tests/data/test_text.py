@@ -113,10 +113,10 @@ def test_content_that_is_no_corpus(corpus):
     assert "UTF-8 in train.en, line 2" in refused(corpus)
     (corpus / "train.fr.gz").write_bytes(gzip.compress(b" \n\n"))
     (corpus / "train.en").write_bytes(b"\n\n")
-    assert "found none" in refused(corpus)
+    assert "got none" in refused(corpus)
     (corpus / "train.fr.gz").write_bytes(gzip.compress(b""))
     (corpus / "train.en").write_bytes(b"")
-    assert "found none" in refused(corpus)
+    assert "got none" in refused(corpus)
 
 
 def test_every_truncation_of_a_compressed_file_is_one_line(corpus):

@@ -13,7 +13,7 @@ N = 60
 X = jax.random.normal(jax.random.key(4), (N, 3))
 PARAMS = {"w": jnp.ones(3)}
 RELATION = "add_or_remove_one"
-KEY = jax.random.key(20261127)
+KEY = jax.random.key(20261127, impl="rbg")  # compiles in half the time
 
 
 def loss(params, x, key):
@@ -76,25 +76,22 @@ def test_equal_keys_give_equal_runs_and_other_keys_do_not(keys):
     assert (runs[0] != runs[2]).all()
 
 
-def test_a_budget_stops_in_time_and_epsilon_so_far_is_never_understated(keys):
-    alg = private(z=2.0)
+def test_a_budget_stops_in_time_and_epsilon_so_far_is_never_understated():
+    """A full batch, whose epsilon has a closed form."""
+    alg = private(z=20.0, q=1.0)
     budget = training.Budget(epsilon=3.0, delta=1e-4, relation=RELATION)
     with pytest.warns(UserWarning, match=r"allows \d+ of the 10000 steps"):
-        state, history = training.fit(keys(1)[0], alg, PARAMS, X, steps=10_000, budget=budget)
+        state, history = training.fit(KEY, alg, PARAMS, X, steps=10_000, budget=budget)
     steps = int(state.step)
-    assert history.planned_steps == history.steps_done == steps
-    assert history.epsilon == pytest.approx(history.epsilon_curve[-1])
-    spent = {
-        s: accounting.epsilon(alg.event(s), delta=1e-4, relation=RELATION)
-        for s in (steps, steps + 1)
-    }
-    assert spent[steps] <= 3.0 < spent[steps + 1] * 1.002
-    assert history.epsilon == pytest.approx(spent[steps], rel=2e-3)
+    assert history.planned_steps == history.steps_done == steps > 100
+    spent = [
+        accounting.epsilon(alg.event(s), delta=1e-4, relation=RELATION)
+        for s in [steps, steps + 1, *history.evaluated_at.tolist()]
+    ]
+    assert spent[0] <= 3.0 < spent[1]
+    assert history.epsilon == pytest.approx(spent[0], rel=2e-3)
     assert (np.diff(history.epsilon_curve) >= 0).all()
-    first = accounting.epsilon(
-        alg.event(int(history.evaluated_at[0])), delta=1e-4, relation=RELATION
-    )
-    assert history.epsilon_curve[0] >= first * (1 - 2e-3)
+    assert (history.epsilon_curve >= np.array(spent[2:]) * (1 - 2e-3)).all()
 
 
 def test_a_budget_that_allows_nothing_is_refused(keys):
@@ -194,7 +191,7 @@ def test_halves_are_complementary_and_even(keys, n, models):
 
 
 def test_halves_are_uniform(keys):
-    share = np.mean([training.shadows.halves(k, 7, num_models=2)[0] for k in keys(400)], axis=0)
+    share = training.shadows.halves(keys(1)[0], 7, num_models=800)[:400].mean(axis=0)
     # 4 of 7 records in the first half; standard error of 400 draws.
     assert np.abs(share - 4 / 7).max() < 4.5 * np.sqrt(4 / 7 * 3 / 7 / 400)
 
@@ -237,7 +234,7 @@ def test_shadows_come_back_in_the_order_of_their_members(keys):
         return training.sgd(loss, optax.sgd(0.5), sampling.full_batch(size))
 
     params = training.shadows.train(
-        keys(2)[1],
+        KEY,
         make_alg,
         lambda key: {"w": jax.random.normal(key, (3,))},
         X[:11],
