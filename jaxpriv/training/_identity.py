@@ -106,6 +106,9 @@ def _parts(path: str, value: Any, rows: dict[str, str]) -> Iterator[tuple[str, A
         yield from _parts_of_function(path, function, rows)
     else:
         rows[path] = type(value).__qualname__
+        leaves = jax.tree_util.tree_leaves_with_path(value)
+        if not (len(leaves) == 1 and leaves[0][1] is value):  # a registered container
+            yield from ((jax.tree_util.keystr(p), leaf) for p, leaf in leaves)
         yield from _attributes(value)
 
 

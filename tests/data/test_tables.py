@@ -264,6 +264,11 @@ def test_wrong_options_are_one_line(tmp_path):
     refused("one column 'who'", path, label="label", group="who")
     refused("one column 'who'", path, label="label", exclude=["who"])
     refused("one column 'who'", path, label="label", public_bounds={"who": (0, 1)})
+    for bounded in ("label", "town"):
+        towns = {"age": AGE, "town": ["A", "B"] * 30, "label": LABEL}
+        path = write(tmp_path / "a.csv", towns)
+        options = {"label": "label", "public_bounds": {bounded: (0, 1)}}
+        refused(f"a column of numbers in public_bounds, got {bounded!r}", path, **options)
     refused("different columns as label, group and exclude", path, label="label", group="label")
     refused("different columns as", path, label="label", exclude=["label"])
     refused("found nothing", tmp_path / "none.csv", label="label")

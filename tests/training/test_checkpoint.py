@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import nnx
 
 from jaxpriv import grads, sampling, training
 from jaxpriv.models import MLP
@@ -164,6 +165,11 @@ def test_keeping_none_of_the_checkpoints_is_refused(tmp_path):
 SCALE = 2.0
 
 
+class Frozen:
+    def __init__(self, weights):
+        self.weights = weights
+
+
 def scaled_loss(params, x, key):
     return SCALE * loss(params, x, key)
 
@@ -188,6 +194,11 @@ def test_descriptions_tell_values_types_shapes_and_code_apart(monkeypatch):
         optax.adam(0.2),
         MLP(widths=(3,), num_classes=2),
         MLP(widths=(4,), num_classes=2),
+        nnx.Linear(2, 2, rngs=nnx.Rngs(0)),
+        nnx.Linear(2, 2, rngs=nnx.Rngs(1)),
+        functools.partial(scaled_loss, key=1),
+        Frozen(np.ones(3)),
+        Frozen(np.zeros(3)),
     ]
     texts = [str(_identity.describe(value=value)) for value in values]
     assert len(set(texts)) == len(values)
