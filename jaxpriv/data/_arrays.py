@@ -66,7 +66,7 @@ def read(path: Path, options: _preprocessing.Options) -> tuple[Dataset, int]:
 def _joined(
     arrays: dict[str, np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray, Bool[np.ndarray, " n"] | None]:
-    """The records of the training part, then those of the test part."""
+    """Joins the training part and the test part, in this order."""
     x, y, is_test = arrays["x"], arrays["y"], None
     _check_lengths("y", y, "x", x)
     if "x_test" in arrays:
@@ -103,7 +103,11 @@ def _group_of(group: Shaped[np.ndarray, "..."], n: int) -> Int[np.ndarray, " n"]
 def _features(
     raw: Shaped[np.ndarray, "n ..."], missing: str
 ) -> tuple[Float[np.ndarray, "n ..."], Bool[np.ndarray, " n"], list[str], tuple[str, ...]]:
-    """Features as float32, which records to keep, and what was done."""
+    """Converts features to float32.
+
+    Returns:
+      The features, a mask of the records that remain, notes, and what is not private.
+    """
     notes: list[str] = []
     not_private: list[str] = []
     is_image = raw.ndim > 2

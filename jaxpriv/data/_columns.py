@@ -123,7 +123,7 @@ def _cells(table: Table, index: int) -> _Cells:
 
 
 def _cast(column: Any) -> tuple[Float[np.ndarray, " n"] | None, int]:
-    """Converts plain numbers, which are quick: neither codes nor numbers with separators."""
+    """Converts a column of plain numbers, without codes and separators, and counts fractions."""
     import pyarrow as pa
     import pyarrow.compute
 
@@ -182,7 +182,7 @@ def _number_column(column: _Cells, values: Float[np.ndarray, " n"]) -> Any:
 
 
 def _identifier_reason(name: str, values: Float[np.ndarray, " n"]) -> str:
-    """Says why a column of numbers is an identifier; empty if it is not."""
+    """Returns the reason why a column of numbers is an identifier, or an empty string."""
     n = len(values)
     if n <= _MIN_IDENTIFIER_VALUES or (values != np.floor(values)).any():
         return ""
@@ -195,7 +195,7 @@ def _identifier_reason(name: str, values: Float[np.ndarray, " n"]) -> str:
 
 
 def _are_codes(cells: list[str]) -> bool:
-    """Whether cells of digits are codes: padded by zeros to one length, or not exact as floats."""
+    """Tests whether digits are codes: padded by zeros to one length, or inexact as floats."""
     if not all(cell.isascii() and cell.isdigit() for cell in cells):
         return False
     is_padded = any(cell[0] == "0" for cell in cells) and len(cells[0]) > 1
@@ -212,7 +212,7 @@ def _categories(column: _Cells) -> Categories:
 
 
 def _prefers_comma(columns: list[_Cells], separator: str) -> bool:
-    """Whether numbers in this file have decimal commas, where a column leaves it open."""
+    """Decides whether columns that can be read either way have decimal commas."""
     only_comma = only_point = 0
     for column in columns:
         if column.values is not None:

@@ -1,7 +1,7 @@
 """Reads tables of text: CSV and its relatives with semicolons, tabs or bars.
 
-pyarrow parses the file. What it does not do is here: the separator and the header are found, and
-errors name the line.
+pyarrow parses the file. This module detects the separator and the header before, and names the line
+of an error after.
 """
 
 import codecs
@@ -72,8 +72,16 @@ def read(path: Path, label: str | None) -> Table:
     raw, notes = _decoded(path)
     header = _find_header(raw, path, None if label is None else [label])
     if label is None or header.names.count(label) != 1:
-        wanted = "label='COLUMN' (--label COLUMN)" if label is None else f"one column {label!r}"
-        raise ValueError(f"Expected {wanted} in {path}, whose columns are {_listed(header.names)}.")
+        wanted = f"one column {label!r}"
+        if label is None:
+            wanted = "a label column, as label='COLUMN' (--label COLUMN),"
+        columns = f"whose columns are {_listed(header.names)}"
+        if len(header.names) == 1:
+            columns = (
+                f"whose only column is {header.names[0]!r}: separate columns by commas, "
+                "semicolons, tabs or vertical bars"
+            )
+        raise ValueError(f"Expected {wanted} in {path}, {columns}.")
     if header.separator != ",":
         notes.append(f"Columns are separated by {_SEPARATORS[header.separator]}.")
     if header.first_line > 1:

@@ -15,7 +15,7 @@ _MIN_MANY = 20  # classes up to which nothing is asked of their sizes
 
 
 class Classes(NamedTuple):
-    """Class numbers, names and what was done.
+    """Classes of the records.
 
     numbers: class of each record; -1 where the label is missing.
     names: of the classes, in the order of their numbers.

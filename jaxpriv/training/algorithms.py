@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from jaxpriv import _check, _tree
 from jaxpriv._types import Batch, Loss, Params, Sampler, Scalar
 from jaxpriv.grads import ClippedGrad
+from jaxpriv.training import _arguments
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -89,8 +90,8 @@ def sgd(loss: Loss, optimizer: optax.GradientTransformation, sampler: Sampler) -
     Raises:
       ValueError: if an argument is of the wrong kind.
     """
-    _check_optimizer(optimizer)
-    check_sampler(sampler)
+    _arguments.check_optimizer(optimizer)
+    _arguments.check_sampler(sampler)
     if not callable(loss):
         raise ValueError(
             f"Expected loss(params, example, key) as a function, got {type(loss).__name__}."
@@ -157,8 +158,8 @@ def dpsgd(
         "grads.clipped_grad(loss, clip_norm=...)",
         clipped_grad=clipped_grad,
     )
-    _check_optimizer(optimizer)
-    check_sampler(sampler)
+    _arguments.check_optimizer(optimizer)
+    _arguments.check_sampler(sampler)
     _check.non_negative(noise_multiplier=noise_multiplier)
     noise_multiplier = float(noise_multiplier)
     sampler.event(noise_multiplier=noise_multiplier, steps=1)  # a sampler without guarantee raises
@@ -218,16 +219,6 @@ def dpsgd_info(norms: Float[Array, " b"], mask: Bool[Array, " b"], clip_norm: Sc
         batch_size=mask.sum(),
         num_nonfinite=(mask & ~is_finite).sum(),
     )
-
-
-def check_sampler(sampler: object) -> None:
-    """Raises ValueError unless the argument has the attributes of a sampler."""
-    names = ("num_examples", "expected_batch_size", "sample", "event")
-    _check.attributes(names, "sampling.poisson(...)", sampler=sampler)
-
-
-def _check_optimizer(optimizer: object) -> None:
-    _check.attributes(("init", "update"), "optax.adam(...)", optimizer=optimizer)
 
 
 def _one_example(losses: PyTree) -> str:

@@ -11,6 +11,7 @@ from jaxtyping import Array, Int
 
 from jaxpriv import _check
 from jaxpriv._types import Params
+from jaxpriv.training import _arguments
 from jaxpriv.training.algorithms import Algorithm, State
 
 
@@ -57,7 +58,7 @@ def averaged(alg: Algorithm, *, decay: float) -> Algorithm:
       Scale, 2022, section 4.
     """
     _check.open_unit(decay=decay)
-    _check.attributes(Algorithm._fields, "training.dpsgd(...)", alg=alg)
+    _arguments.check_algorithm(alg=alg)
 
     def init(params):
         inner = alg.init(params)

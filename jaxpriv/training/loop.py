@@ -5,7 +5,6 @@ In the shapes below `n` counts records and `e` evaluations.
 
 import contextlib
 import functools
-import inspect
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +17,7 @@ from jaxtyping import Float, Int, PRNGKeyArray, PyTree
 
 from jaxpriv import _check, _tree
 from jaxpriv._types import Params
-from jaxpriv.training import _identity
+from jaxpriv.training import _arguments, _identity
 from jaxpriv.training import budget as budgets
 from jaxpriv.training.algorithms import Algorithm
 from jaxpriv.training.budget import Budget
@@ -101,9 +100,9 @@ def fit(
         state is not of this algorithm or has done all steps, the budget does not allow one step,
         or the checkpoints are of a run with other arguments.
     """
-    _check_arguments(key, alg, evaluate, checkpoints)
+    _arguments.check_run(key, alg, evaluate, checkpoints)
     _check.positive_int(steps=steps)
-    _check_rows(data, alg)
+    _arguments.check_rows(data, alg)
     budgets.check(budget)
     start = _initial_state(alg, params)
     first_step = int(start.step)
@@ -215,7 +214,7 @@ def _warn_if_not_finite(info: PyTree, num_steps: int) -> bool:
 
 
 def nonfinite_warning(dropped: int, rows: int) -> str:
-    """Words the warning about gradients or losses that are not finite."""
+    """Formats the warning about gradients or losses that are not finite."""
     return (
         f"{dropped} of {rows} per-example gradients or losses are NaN or infinite. DP-SGD counts "
         "such a gradient as zero, so training on them follows the noise alone: check the loss, "
@@ -296,47 +295,3 @@ def progress_bar(total: int) -> Iterator[Callable[[int], None]]:
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("training", total=total)
         yield lambda done: progress.update(task, completed=done)
-
-
-def _check_arguments(key: Any, alg: Any, evaluate: Any, checkpoints: Any) -> None:
-    check_key(key)
-    _check.attributes(Algorithm._fields, "training.dpsgd(...)", alg=alg)
-    if checkpoints is not None:
-        _check.attributes(
-            ("directory", "latest"), "training.Checkpoints(directory=...)", checkpoints=checkpoints
-        )
-    if evaluate is None:
-        return
-    if not callable(evaluate):
-        raise ValueError(
-            f"Expected evaluate(params, step) as a function, got {type(evaluate).__name__}."
-        )
-    try:
-        inspect.signature(evaluate).bind(None, 0)
-    except TypeError:
-        signature = inspect.signature(evaluate)
-        raise ValueError(f"Expected evaluate(params, step), got evaluate{signature}.") from None
-    except ValueError:  # some callables have no signature
-        return
-
-
-def check_key(key: Any) -> None:
-    """Raises ValueError unless the argument is one PRNG key."""
-    dtype = getattr(key, "dtype", None)
-    is_typed = dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
-    if not ((is_typed and key.shape == ()) or (dtype == np.uint32 and key.ndim == 1)):
-        shape = getattr(key, "shape", None)
-        text = type(key).__name__ if shape is None else f"{dtype}{list(shape)}"
-        raise ValueError(f"Expected key=jax.random.key(seed), got {text}.")
-
-
-def _check_rows(data: PyTree, alg: Algorithm) -> None:
-    for path, leaf in jax.tree_util.tree_leaves_with_path(data):
-        name = f"data{jax.tree_util.keystr(path)}"
-        if not hasattr(leaf, "shape"):
-            raise ValueError(f"Expected arrays as data, got {type(leaf).__name__} as {name}.")
-        if leaf.ndim == 0 or leaf.shape[0] != alg.sampler.num_examples:
-            raise ValueError(
-                f"Expected {alg.sampler.num_examples} records as in the sampler, "
-                f"got shape {leaf.shape} as {name}."
-            )

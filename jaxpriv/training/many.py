@@ -16,7 +16,7 @@ from jaxtyping import Array, Int, PyTree
 
 from jaxpriv import _check, _tree
 from jaxpriv._types import Keys, Params
-from jaxpriv.training import _identity, loop
+from jaxpriv.training import _arguments, _identity, loop
 from jaxpriv.training.algorithms import Algorithm
 from jaxpriv.training.checkpoint import Checkpoints
 
@@ -184,7 +184,7 @@ def _check_models(keys, make_alg, params, data, *, members, steps, hyper) -> Alg
     _check_members(members, data)
     algorithms = [make_alg(members.shape[1], _model(hyper, i)) for i in range(num_models)]
     for alg in algorithms:
-        _check.attributes(Algorithm._fields, "training.dpsgd(...)", make_alg=alg)
+        _arguments.check_algorithm(make_alg=alg)
         if alg.sampler.num_examples != members.shape[1]:
             raise ValueError(
                 f"Expected a sampler over the {members.shape[1]} members of a model, "

@@ -231,6 +231,8 @@ def lines(*rows):
         ("age,colour\n1,red\n", "one column 'income' in"),
         ("age,colour\n1,red\n", "whose columns are 'age', 'colour'"),
         ("income,income\n1,0\n", "one column 'income'"),
+        ("age:income\n1:0\n", "whose only column is 'age:income': separate columns by commas, sem"),
+        ("age  income\n1  0\n", "semicolons, tabs or vertical bars"),
         ("age,income\n", "records below the header"),
         ("income\n1\n0\n", "at least one input column"),
         ("age,income\n1,0\n\n2\n3,1\n", "2 values in line 4 of"),
@@ -259,7 +261,7 @@ def test_wrong_tables_are_one_line(tmp_path, text, expected):
 
 def test_wrong_options_are_one_line(tmp_path):
     path = write(tmp_path / "a.csv", {"age": AGE, "label": LABEL})
-    refused("label='COLUMN' (--label COLUMN) in", path)
+    refused("a label column, as label='COLUMN' (--label COLUMN), in", path)
     refused("whose columns are 'age', 'label'", path)
     refused("one column 'who'", path, label="label", group="who")
     refused("one column 'who'", path, label="label", exclude=["who"])
