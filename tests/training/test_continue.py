@@ -57,7 +57,9 @@ def leaves(tree):
 
 
 def same(a, b):
-    """Equal to the bit."""
+    """Equal to the bit and of equal types."""
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        assert jnp.asarray(x).dtype == jnp.asarray(y).dtype
     for x, y in zip(leaves(a), leaves(b), strict=True):
         np.testing.assert_array_equal(x, y)
 
