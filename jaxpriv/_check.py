@@ -68,6 +68,17 @@ def one_of(allowed: Collection[str], **values: object) -> None:
             raise ValueError(f"Expected {name} to be one of {', '.join(allowed)}, got {value!r}.")
 
 
+def attributes(names: Collection[str], example: str, **values: object) -> None:
+    """Raises ValueError unless every value has these attributes, as the example has."""
+    for name, value in values.items():
+        missing = [attribute for attribute in names if not hasattr(value, attribute)]
+        if missing:
+            raise ValueError(
+                f"Expected {name} as {example} gives it, "
+                f"got {type(value).__name__} without {', '.join(missing)}."
+            )
+
+
 def same_length(**values: object) -> None:
     """Raises ValueError unless all have the same length."""
     lengths = {name: len(value) for name, value in values.items()}  # pyright: ignore[reportArgumentType]

@@ -1,7 +1,7 @@
-"""Samplers: which records a step sees, and which accountant event that earns.
+"""Samplers: the records of each batch, and the matching accountant event.
 
 Every sampler draws `(indices, mask)` of a static length, its `capacity`, so that a step compiles
-once; rows with mask False are padding. Shapes: `b` is the capacity.
+once; rows with mask False are padding. In the shapes below `b` is the capacity.
 """
 
 import math
@@ -18,9 +18,9 @@ from jaxpriv import _check
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-_MATTERS = 1e-7
-"""Overflow probability a step from which the truncated event is worth a warning: a run of 1e5
-steps then meets about one overflow in a hundred."""
+_WARN_OVERFLOW_PROB = 1e-7
+"""Overflow probability of a step above which `poisson` warns: a run of 1e5 steps then has an
+overflow with probability of about one in a hundred."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +33,9 @@ class Poisson:
 
     @property
     def expected_batch_size(self) -> float:
-        """May divide the noised sum; the realised size may not.
+        """Expected number of rows, the divisor of the noised sum; the realised size is private.
 
-        It is public where the number of records is: under `add_or_remove_one` a secret number of
+        It is public if the number of records is. Under `add_or_remove_one`, a private number of
         records would show in the size of the update.
         """
         return self.num_examples * self.sampling_prob
@@ -43,56 +43,55 @@ class Poisson:
     def sample(self, key: PRNGKeyArray) -> tuple[Int[Array, " b"], Bool[Array, " b"]]:
         """Draws one batch.
 
-        A record enters when its 32 random bits fall below floor(sampling_prob 2^32), so its
-        chance is never above sampling_prob. The smallest bits are kept: when more than
-        `capacity` records enter, a uniformly random subset of them stays, as the truncated
-        event assumes.
+        A record enters when its 32 random bits are below floor(sampling_prob 2^32), so its
+        probability is at most sampling_prob. When more than `capacity` records enter, those with
+        the smallest bits stay, a uniformly random subset, as the truncated event assumes.
 
         Args:
-          key: consumed.
+          key: PRNG key.
 
         Returns:
-          Indices into the records, and which of them are real.
+          Indices into the records, and a mask of the real rows.
         """
         if self.sampling_prob == 1:
             return jnp.arange(self.num_examples), jnp.ones(self.num_examples, bool)
         n, q = self.num_examples, self.sampling_prob
         threshold = jnp.uint32(math.floor(q * 2**32))
         bits = jax.random.bits(key, (n,), jnp.uint32)
-        # Sorting n numbers at every step costs more than the step; so few enough rows are
-        # gathered first that more than these enter with probability below e^-72 only.
-        enough = min(n, max(self.capacity, math.ceil(n * q + 12 * math.sqrt(n * q) + 72)))
-        (entered,) = jnp.nonzero(bits < threshold, size=enough, fill_value=n)
+        # Sorting n numbers would cost more than the step. More rows than are gathered here enter
+        # with probability below e^-72.
+        num_gathered = min(n, max(self.capacity, math.ceil(n * q + 12 * math.sqrt(n * q) + 72)))
+        (entered,) = jnp.nonzero(bits < threshold, size=num_gathered, fill_value=n)
         rank = bits.at[entered].get(mode="fill", fill_value=2**32 - 1)
         largest, chosen = jax.lax.top_k(~rank, self.capacity)
         mask = ~largest < threshold
         return jnp.where(mask, entered[chosen], 0), mask
 
     def event(self, *, noise_multiplier: float, steps: int) -> "DpEvent":
-        """The accountant's name for `steps` noisy sums over such batches.
+        """Returns the event of `steps` noisy sums over such batches.
 
         Args:
           noise_multiplier: standard deviation of the noise / clip norm.
-          steps: how many.
+          steps: number of noisy sums.
 
         Returns:
-          The truncated event when a batch can overflow, the plain Poisson one when it cannot.
+          The truncated event if a batch can overflow, else the Poisson-sampled one.
         """
         import dp_accounting
 
         gaussian = dp_accounting.GaussianDpEvent(noise_multiplier)
         if self.sampling_prob == 1:
-            one: DpEvent = gaussian
+            step: DpEvent = gaussian
         elif self.capacity >= self.num_examples:
-            one = dp_accounting.PoissonSampledDpEvent(self.sampling_prob, gaussian)
+            step = dp_accounting.PoissonSampledDpEvent(self.sampling_prob, gaussian)
         else:
-            one = dp_accounting.dp_event.TruncatedSubsampledGaussianDpEvent(
+            step = dp_accounting.dp_event.TruncatedSubsampledGaussianDpEvent(
                 dataset_size=self.num_examples,
                 sampling_probability=self.sampling_prob,
                 truncated_batch_size=self.capacity,
                 noise_multiplier=noise_multiplier,
             )
-        return dp_accounting.SelfComposedDpEvent(one, steps)
+        return dp_accounting.SelfComposedDpEvent(step, steps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,14 +103,14 @@ class FixedBatch:
 
     @property
     def expected_batch_size(self) -> float:
-        """The batch size."""
+        """Returns the batch size."""
         return float(self.capacity)
 
     def sample(self, key: PRNGKeyArray) -> tuple[Int[Array, " b"], Bool[Array, " b"]]:
         """Draws one batch; every row is real.
 
         Args:
-          key: consumed.
+          key: PRNG key.
 
         Returns:
           Distinct indices into the records, and a mask of True.
@@ -120,11 +119,7 @@ class FixedBatch:
         return indices, jnp.ones(self.capacity, bool)
 
     def event(self, *, noise_multiplier: float, steps: int) -> "DpEvent":
-        """Refuses: batches of a fixed size earn no Poisson amplification.
-
-        Raises:
-          ValueError: always.
-        """
+        """Raises ValueError, since batches of a fixed size have no Poisson amplification."""
         raise ValueError(
             "Expected a sampler with a privacy guarantee, got fixed_batch: "
             "use sampling.poisson (or full_batch) for private training."
@@ -135,14 +130,14 @@ def poisson(n: int, *, sampling_prob: float, capacity: int | None = None) -> Poi
     """Samples each of n records with probability sampling_prob at every step.
 
     Amplification by subsampling holds for this sampler. A batch that overflows `capacity` is cut
-    to a random subset, and accounted as such.
+    to a random subset, which the event takes into account.
 
     Args:
       n: number of records.
       sampling_prob: in (0, 1]; 1 is the full batch.
-      capacity: rows of a padded batch; default: mean + 6 standard deviations (a little more
-        where the mean is so small that this would overflow), at most n. Warns when overflow is
-        likely enough to cost epsilon.
+      capacity: number of rows of a padded batch. Default: mean + 6 standard deviations, a
+        little more for small means, at most n. Warns if an overflow is so likely that it
+        increases epsilon.
 
     Returns:
       The sampler.
@@ -160,17 +155,18 @@ def poisson(n: int, *, sampling_prob: float, capacity: int | None = None) -> Poi
     if capacity is None:
         spread = math.sqrt(mean * (1 - sampling_prob))
         capacity = min(n, math.ceil(mean + 6 * spread))
-        while capacity < n and _overflow_bound(n, sampling_prob, capacity) > _MATTERS:
+        while capacity < n and _overflow_bound(n, sampling_prob, capacity) > _WARN_OVERFLOW_PROB:
             capacity += 1
     _check.positive_int(capacity=capacity)
     if sampling_prob == 1 and capacity < n:
         raise ValueError(f"Expected capacity >= n at sampling_prob=1, got capacity={capacity}.")
     capacity = min(capacity, n)
     overflow = _overflow_bound(n, sampling_prob, capacity)
-    if overflow > _MATTERS:
+    if overflow > _WARN_OVERFLOW_PROB:
         warnings.warn(
             f"A Poisson batch overflows capacity={capacity} with probability up to "
-            f"{overflow:.1e} a step, which costs epsilon; leave capacity out for a safe default.",
+            f"{overflow:.1e} in each step, which increases epsilon; leave capacity out for a "
+            "safe default.",
             stacklevel=2,
         )
     return Poisson(num_examples=n, sampling_prob=float(sampling_prob), capacity=capacity)
@@ -208,7 +204,7 @@ def fixed_batch(n: int, *, batch_size: int) -> FixedBatch:
 
 
 def _overflow_bound(n: int, sampling_prob: float, capacity: int) -> float:
-    """Chernoff's bound on P[Binomial(n, q) > capacity]: needs no scipy.stats."""
+    """Bounds P[Binomial(n, q) > capacity] by Chernoff's inequality, without scipy.stats."""
     if capacity >= n:
         return 0.0
     share = (capacity + 1) / n

@@ -1,5 +1,6 @@
 """Sets JAX up as the tests need it before anything imports it."""
 
+import gc
 import os
 
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
@@ -21,6 +22,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if "gpu" in item.keywords:
                 item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _clear_caches():
+    """Frees compiled programs after each module, so that a worker stays below 2 GiB."""
+    yield
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture

@@ -47,7 +47,9 @@ def test_models_train_side_by_side(keys):
     alg = training.dpsgd(grad, optax.adam(0.1), sampler, noise_multiplier=1.0)
     x, members = jax.random.normal(jax.random.key(1), (60, 3)), np.arange(60).reshape(3, 20)
     params = {"w": jnp.zeros((3, 3))}
-    states, info = training.fit_many(keys(3), lambda _: alg, params, x, members=members, steps=5)
+    states, info = training.fit_many(
+        keys(3), lambda size, _: alg, params, x, members=members, steps=5
+    )
     assert info.strategy == "vmap"
     for i, key in enumerate(keys(3)):
         alone, _ = training.fit(key, alg, {"w": params["w"][i]}, x[members[i]], steps=5)

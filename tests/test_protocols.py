@@ -67,7 +67,7 @@ def test_algorithms_train_many_as_one(name, keys):
     many = jax.tree.map(lambda p: jnp.stack([p, p + 1]), PARAMS)
     members = np.stack([np.arange(30), np.arange(30)])
     states, _ = training.fit_many(
-        keys(2), lambda _: alg, many, X, members=members, steps=3, hyper=None
+        keys(2), lambda size, _: alg, many, X, members=members, steps=3, hyper=None
     )
     for i, key in enumerate(keys(2)):
         alone, _ = training.fit(key, alg, jax.tree.map(lambda p, i=i: p[i], many), X, steps=3)

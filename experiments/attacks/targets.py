@@ -70,7 +70,8 @@ class Victim:
             x, y = example
             return optax.softmax_cross_entropy_with_integer_labels(self.apply(params, x), y)
 
-        def make_alg(size: int) -> training.Algorithm:
+        def make_alg(size: int, hyper: None) -> training.Algorithm:
+            del hyper
             sampler = sampling.fixed_batch(size, batch_size=min(self.batch, size))
             return training.sgd(loss, optax.adam(1e-3), sampler)
 

@@ -2,6 +2,7 @@
 
 from jaxpriv.accounting import accountant, gaussian
 from jaxpriv.accounting.accountant import (
+    LargeDeltaWarning,
     advantage_bound,
     calibrate,
     calibrate_event,
@@ -15,6 +16,7 @@ from jaxpriv.accounting.accountant import (
 )
 
 __all__ = [
+    "LargeDeltaWarning",
     "accountant",
     "advantage_bound",
     "calibrate",

@@ -47,10 +47,17 @@ def count_steps(event: object) -> Counter[_losses.Step]:
             sizes = (event.dataset_size, event.truncated_batch_size)
             return _one(event.noise_multiplier, event.sampling_probability, sizes)
         case dp.SelfComposedDpEvent():
+            if not float(event.count).is_integer() or event.count < 0:
+                raise ValueError(f"Expected a whole number >= 0 of steps, got {event.count}.")
             inner = count_steps(event.event)
-            return Counter({step: event.count * count for step, count in inner.items()})
+            return Counter({step: int(event.count) * count for step, count in inner.items()})
         case dp.ComposedDpEvent():
             return sum((count_steps(part) for part in event.events), Counter())
+    if not isinstance(event, dp.DpEvent):
+        raise ValueError(
+            "Expected a dp_accounting event, as alg.event(steps) or sampler.event(...) gives it, "
+            f"got {type(event).__name__}."
+        )
     raise ValueError(
         "Expected Gaussian or Poisson-sampled Gaussian events and their compositions, "
         f"got {type(event).__name__}."

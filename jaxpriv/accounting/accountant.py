@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 METHODS = ("pld", "rdp", "rdp_classic")
 
 
+class LargeDeltaWarning(UserWarning):
+    """Warns that delta is at least 1/n, where n is the number of records."""
+
+
 @runtime_checkable
 class _Sampler(Protocol):
     def event(self, *, noise_multiplier: float, steps: int) -> object: ...
@@ -140,6 +144,7 @@ def calibrate(
     Raises:
       ValueError: if an argument is out of range, or no noise multiplier meets the budget.
     """
+    _check.attributes(("event",), "sampling.poisson(...)", sampler=sampler)
     _check.positive_int(steps=steps)
 
     def make_event(noise_multiplier: float) -> object:
@@ -221,9 +226,12 @@ def epsilon_curve(
       ValueError: as `epsilon`.
     """
     _check_target(delta=delta, relation=relation)
+    for count in steps:
+        if count < 0:
+            raise ValueError(f"Expected every count in steps >= 0, got {count}.")
+        if count != int(count):
+            raise ValueError(f"Expected whole numbers in steps, got {count}.")
     counts = [int(count) for count in steps]
-    if any(count < 0 for count in counts):
-        raise ValueError(f"Expected every count in steps >= 0, got {min(counts)}.")
     one = _profiles.count_steps(event_of_one_step)
     _warn_large(delta, one)
     after = _profiles.profile(one, relation, most=max(counts, default=0), delta=delta)
@@ -290,8 +298,9 @@ def warn_if_large(delta: float, n: int, *, stacklevel: int = 3) -> None:
     """
     if delta >= 1 / n:
         warnings.warn(
-            f"delta={delta} is at least 1/n for n={n}: publishing one record in the clear would "
-            "meet it.",
+            f"delta={delta} is at least 1/n for n={n}: a mechanism that publishes one record in "
+            "full would satisfy it.",
+            LargeDeltaWarning,
             stacklevel=stacklevel,
         )
 

@@ -6,6 +6,7 @@ noisy sum minus the clipped sum. In the shapes below `t` counts steps and `d` en
 
 import itertools
 import math
+import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -96,16 +97,33 @@ def check_noise(
 
 
 def residuals_of(keys: Keys, release: Callable[[PRNGKeyArray], PyTree], *, exact: PyTree) -> PyTree:
-    """Releases once for each key, and takes the exact value off: what `check_noise` tests.
+    """Releases once for each key and subtracts the exact value, as `check_noise` expects.
 
     Args:
-      keys: one a step.
+      keys: one for each step.
       release: `release(key) -> noisy value`, such as a noisy sum or a whole training step.
-      exact: the value without noise, of the same structure.
+      exact: the value without noise, of the same structure. Warns where it is zero everywhere:
+        then the noise alone is tested, as when every gradient was NaN and counted as zero.
 
     Returns:
       The residuals; leaves [t, ...].
+
+    Raises:
+      ValueError: if the exact value is not finite.
     """
+    leaves = jax.tree_util.tree_leaves_with_path(exact)
+    for path, leaf in leaves:
+        if not np.isfinite(np.asarray(leaf).astype(np.float64)).all():
+            raise ValueError(
+                f"Expected a finite exact value, got NaN or infinity in "
+                f"{jax.tree_util.keystr(path) or 'it'}."
+            )
+    if not any(np.asarray(leaf).any() for _, leaf in leaves):
+        warnings.warn(
+            "The exact value is zero everywhere, so the noise alone is tested. Gradients that are "
+            "NaN or infinite count as zero: info.num_nonfinite has their number.",
+            stacklevel=2,
+        )
     noisy = jax.lax.map(release, keys)
     return jax.tree.map(lambda value, middle: value - middle, noisy, exact)
 
@@ -139,8 +157,12 @@ def _leaves(residuals: PyTree, std: float) -> dict[str, Float[np.ndarray, "t ...
             f"Expected equally many steps, got {[len(leaf) for leaf in named.values()]}."
         )
     for name, leaf in named.items():
-        if not np.isfinite(leaf).all():
-            raise ValueError(f"Expected finite residuals, got others in {name}.")
+        if (bad := ~np.isfinite(leaf)).any():
+            raise ValueError(
+                f"Expected finite residuals, got {int(bad.sum())} that are NaN or infinite in "
+                f"{name}, the first in step {int(np.argwhere(bad)[0][0])}: a released or an exact "
+                "value was not finite."
+            )
     return named
 
 

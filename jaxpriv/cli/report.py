@@ -50,7 +50,14 @@ def run_report(command: Report, argv: list[str]) -> common.Answer:
     if settings.scores is None:
         name = settings.data or "digits"
         settings = dataclasses.replace(settings, data=name)
-        dataset = data.load(name, label=settings.label, log=common.log)
+        dataset = data.load(
+            name,
+            label=settings.label,
+            group=settings.group,
+            exclude=settings.exclude,
+            missing=settings.missing,
+            log=common.log,
+        )
     folder, is_new = out / CHECKPOINTS, not out.exists()
     if not command.resume:
         shutil.rmtree(folder, ignore_errors=True)

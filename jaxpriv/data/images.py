@@ -10,17 +10,21 @@ import re
 import struct
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, UInt8
 
 from jaxpriv import _files
-from jaxpriv.data.base import Dataset
+from jaxpriv.data.dataset import Dataset
 
-SUFFIXES = (".pgm", ".png", ".jpg", ".jpeg", ".bmp", ".gif")
+SUFFIXES = (
+    *(".pgm", ".ppm", ".png", ".jpg", ".jpeg", ".bmp", ".gif"),
+    *(".webp", ".tif", ".tiff"),
+)
+_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "WEBP", "TIFF")
 _LARGEST_IDX = _files.GIB // 4  # bytes of pixels; four times as many as float32
 _LARGEST_IMAGE = 2**24  # pixels
-_PGM = re.compile(rb"(P[25])" + rb"(?:\s|#[^\n]*\n)+(\d{1,9})" * 3 + rb"\s")
 _IDX_BYTES = 0x08  # type code of unsigned bytes
 
 
@@ -28,15 +32,15 @@ def read_idx(folder: Path, *, name: str, num_classes: int = 10) -> Dataset:
     """Reads MNIST's layout: `{train,t10k}-{images-idx3,labels-idx1}-ubyte`, plain or `.gz`.
 
     Args:
-      folder: that holds the four files.
-      name: of the set.
-      num_classes: number of labels.
+      folder: it contains the four files.
+      name: name of the data set.
+      num_classes: number of classes.
 
     Returns:
       Training and test images in [0, 1].
 
     Raises:
-      ValueError: if a file is missing, damaged or promises more than it holds.
+      ValueError: if a file is missing or damaged, or its header does not match its size.
 
     References:
       LeCun, Cortes, Burges, The MNIST database of handwritten digits, 1998.
@@ -56,7 +60,7 @@ def read_idx(folder: Path, *, name: str, num_classes: int = 10) -> Dataset:
     if x[0].shape[1:] != x[1].shape[1:]:
         raise ValueError(f"Expected images of one size, got {x[0].shape[1:]} and {x[1].shape[1:]}.")
     return Dataset(
-        x=scaled(np.concatenate(x)[..., None]),
+        x=bytes_to_unit(np.concatenate(x)[..., None]),
         y=np.concatenate(y).astype(np.int32),
         name=name,
         num_classes=num_classes,
@@ -66,11 +70,11 @@ def read_idx(folder: Path, *, name: str, num_classes: int = 10) -> Dataset:
 
 
 def _idx(folder: Path, name: str, *, rank: int) -> UInt8[np.ndarray, "..."]:
-    """Reads one idx file after holding its header against what follows it."""
+    """Reads one idx file after comparing its header with what follows it."""
     path = next((p for p in (folder / name, folder / f"{name}.gz") if p.exists()), folder / name)
     raw, start = _files.whole(path), 4 + 4 * rank
-    zipped = path.suffix == ".gz"
-    head = _files.gunzip(raw, at_most=start, name=path.name)[:start] if zipped else raw[:start]
+    is_zipped = path.suffix == ".gz"
+    head = _files.gunzip(raw, at_most=start, name=path.name)[:start] if is_zipped else raw[:start]
     if len(head) < start:
         raise ValueError(f"Expected a header of {start} bytes in {path}, got {len(head)}.")
     magic, *shape = struct.unpack(f">{1 + rank}I", head)
@@ -83,10 +87,10 @@ def _idx(folder: Path, name: str, *, rank: int) -> UInt8[np.ndarray, "..."]:
         raise ValueError(
             f"Expected 1 to {_LARGEST_IDX} bytes after the header of {path}, it says {size}."
         )
-    body = _files.gunzip(raw, at_most=start + size, name=path.name) if zipped else raw
+    body = _files.gunzip(raw, at_most=start + size, name=path.name) if is_zipped else raw
     if len(body) != start + size:
-        told = "more" if len(body) > start + size else f"{len(body) - start}"
-        raise ValueError(f"Expected {size} bytes after the header of {path}, got {told}.")
+        count = "more" if len(body) > start + size else f"{len(body) - start}"
+        raise ValueError(f"Expected {size} bytes after the header of {path}, got {count}.")
     return np.frombuffer(body, np.uint8, offset=start).reshape(shape)
 
 
@@ -94,7 +98,7 @@ def read_cifar(folder: Path, *, num_classes: int) -> Dataset:
     """Reads the binary version of CIFAR-10 or CIFAR-100; the pickled one is never opened.
 
     A record is its label (for CIFAR-100 a coarse one, which is dropped, and a fine one) and 3072
-    bytes, channel by channel. The files stand in the folder, or in the published archive there.
+    bytes, channel by channel. The files are in the folder, or in the published archive there.
 
     Args:
       folder: with `data_batch_{1..5}.bin` and `test_batch.bin`, or `train.bin` and `test.bin`.
@@ -104,19 +108,20 @@ def read_cifar(folder: Path, *, num_classes: int) -> Dataset:
       Training and test images in [0, 1].
 
     Raises:
-      ValueError: if a file is missing, no whole number of records, or has labels out of range.
+      ValueError: if a file is missing, its size is not that of whole records, or a label is out
+        of range.
 
     References:
       Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009.
     """
     train = [f"data_batch_{i}.bin" for i in range(1, 6)] if num_classes == 10 else ["train.bin"]
     test = "test_batch.bin" if num_classes == 10 else "test.bin"
-    inside = "cifar-10-batches-bin" if num_classes == 10 else "cifar-100-binary"
+    subfolder = "cifar-10-batches-bin" if num_classes == 10 else "cifar-100-binary"
     archive = f"cifar-{num_classes}-binary.tar.gz"
-    held = _files.members(folder, [*train, test], inside=inside, archive=archive)
+    files = _files.members(folder, [*train, test], inside=subfolder, archive=archive)
     first = 1 if num_classes == 10 else 2
     rows = []
-    for name, raw in held.items():
+    for name, raw in files.items():
         if len(raw) == 0 or len(raw) % (first + 3072) or len(raw) > _LARGEST_IDX:
             raise ValueError(
                 f"Expected records of {first + 3072} bytes in {folder / name}, "
@@ -126,12 +131,12 @@ def read_cifar(folder: Path, *, num_classes: int) -> Dataset:
     sizes = [len(r) for r in rows]
     table = np.concatenate(rows)
     return Dataset(
-        x=scaled(table[:, first:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)),
+        x=bytes_to_unit(table[:, first:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)),
         y=table[:, first - 1].astype(np.int32),
         name=f"cifar{num_classes}",
         num_classes=num_classes,
         source=f"binary version in {folder}",
-        is_test=np.repeat([name == test for name in held], sizes),
+        is_test=np.repeat([name == test for name in files], sizes),
     )
 
 
@@ -145,15 +150,16 @@ def read_folder(
 ) -> Dataset:
     """Reads a folder of images by class: `folder/CLASS/IMAGE`.
 
-    All images have one size and are all grey or all coloured. Folders without images are passed
-    over; links that leave `folder` are refused. PGM is read here, other formats by Pillow.
+    All images have one size. If some are grey and some coloured, all become coloured. Files and
+    folders whose names begin with a dot are passed over, other files that are not images are
+    left out and named, and links that leave `folder` are refused.
 
     Args:
-      folder: that holds a folder for each class.
-      name: of the set.
-      suffixes: of images; other files are passed over.
-      depth: how many folders lie between `folder` and an image; the innermost is the class.
-      shrink_to: (h, w) to which images are made grey and rescaled, if they are to be.
+      folder: it contains a folder for each class.
+      name: name of the data set.
+      suffixes: endings of image files.
+      depth: number of folders between `folder` and an image; the innermost is the class.
+      shrink_to: (h, w) to which images are made grey and rescaled; None leaves them.
 
     Returns:
       Images in [0, 1]; classes in the natural order of their folders' names (s2 before s10).
@@ -161,126 +167,143 @@ def read_folder(
     Raises:
       ValueError: if there are none, or one is damaged, of another size, or outside the folder.
     """
-    found = _find(folder, suffixes, depth)
-    names = sorted({p.parent.name for p in found}, key=_natural)
+    paths, notes = _find(folder, suffixes, depth)
+    names = sorted({p.parent.name for p in paths}, key=_natural)
     number = {c: i for i, c in enumerate(names)}
-    found.sort(key=lambda p: (number[p.parent.name], _natural(p.name)))
+    paths.sort(key=lambda p: (number[p.parent.name], _natural(p.name)))
     pictures: list[np.ndarray] = []
-    for path in found:
+    for path in paths:
         picture = read_image(path, shrink_to=shrink_to)
-        if pictures and picture.shape != pictures[0].shape:
+        if pictures and picture.shape[:2] != pictures[0].shape[:2]:
+            sizes = ["{} x {}".format(*p.shape[:2]) for p in (pictures[0], picture)]
             raise ValueError(
-                f"Expected images of one shape in {folder}, got {pictures[0].shape} "
-                f"and, in {path.name} of {path.parent.name}, {picture.shape}."
+                f"Expected images of one size, got {sizes[0]} in {paths[0]} and {sizes[1]} in "
+                f"{path}: resize them first."
             )
-        if len(found) * picture.size > _files.LARGEST_BYTES // 4:
+        if len(paths) * picture.size > _files.LARGEST_BYTES // 4:
             raise ValueError(f"Expected at most 8 GiB of pixels in {folder}, got more.")
         pictures.append(picture)
-    told = "" if shrink_to is None else f", grey, {shrink_to[0]} x {shrink_to[1]}"
+    channels = max(picture.shape[2] for picture in pictures)
+    num_grey = sum(picture.shape[2] < channels for picture in pictures)
+    if num_grey:
+        notes.append(f"Made {num_grey} grey images coloured, as the other images are.")
+        pictures = [np.repeat(p, channels // p.shape[2], axis=2) for p in pictures]
+    if shrink_to is not None:
+        notes.append(f"Made all images grey, {shrink_to[0]} x {shrink_to[1]}.")
     return Dataset(
         x=np.stack(pictures),
-        y=np.array([number[p.parent.name] for p in found], np.int32),
+        y=np.array([number[p.parent.name] for p in paths], np.int32),
         name=name,
         num_classes=len(names),
         class_names=tuple(names),
-        source=f"images in {folder}{told}",
+        source=f"images in {folder}",
+        notes=tuple(notes),
     )
 
 
-def _find(folder: Path, suffixes: tuple[str, ...], depth: int) -> list[Path]:
-    """Images below a folder, all of them truly inside it."""
+def _find(folder: Path, suffixes: tuple[str, ...], depth: int) -> tuple[list[Path], list[str]]:
+    """Finds images at one depth below a folder, and describes the files left out."""
     if not folder.is_dir():
-        raise ValueError(f"Expected a folder of images by class at {folder}, found none.")
-    found = [p for p in folder.glob("*/" * depth + "*") if p.suffix.lower() in suffixes]
-    if not found:
+        raise ValueError(f"Expected a folder of images by class at {folder}, got none.")
+    files = [p for p in folder.glob("*/" * depth + "*") if not _is_hidden(p, folder)]
+    paths = [p for p in files if p.suffix.lower() in suffixes]
+    if not paths:
+        deeper = next((p for p in folder.rglob("*") if p.suffix.lower() in suffixes), None)
+        hint = "" if deeper is None else f", but {deeper}: name the folder of the class folders"
         raise ValueError(
-            f"Expected images ({', '.join(suffixes)}) in {folder}/{'*/' * depth}, found none."
+            f"Expected images ({', '.join(suffixes)}) in {folder}/{'CLASS/' * depth}, got none"
+            f"{hint}."
         )
     home = os.path.realpath(folder)
-    for path in found:
+    for path in paths:
         if not Path(os.path.realpath(path)).is_relative_to(home):
             raise ValueError(f"Expected images inside {folder}, got a link that leaves it: {path}.")
-    return found
+    rest = sorted(p.relative_to(folder).as_posix() for p in set(files) - set(paths) if p.is_file())
+    if not rest:
+        return paths, []
+    shown = ", ".join(rest[:5]) + (", ..." if len(rest) > 5 else "")
+    return paths, [f"Left out {len(rest)} files that are not images: {shown}."]
+
+
+def _is_hidden(path: Path, folder: Path) -> bool:
+    """Tests for files of operating systems and editors, such as `.ipynb_checkpoints`."""
+    return any(
+        part.startswith(".") or part in ("__MACOSX", "Thumbs.db", "desktop.ini")
+        for part in path.relative_to(folder).parts
+    )
 
 
 def _natural(text: str) -> list[tuple[int, str]]:
-    """Sorts "s2" before "s10"."""
+    """Returns a key that sorts "s2" before "s10"."""
     return [(int(p), "") if p.isdecimal() else (-1, p) for p in re.split(r"(\d{1,9})", text) if p]
 
 
 def read_image(
     path: Path, *, shrink_to: tuple[int, int] | None = None
 ) -> Float[np.ndarray, "h w c"]:
-    """Reads one image of at most 2^24 pixels.
+    """Reads one image of at most 2^24 pixels, turned as its EXIF orientation says.
+
+    Palettes become colours, 16-bit grey keeps its precision, and transparent pixels are white.
 
     Args:
-      path: of a PGM, PNG, JPEG, BMP or GIF file.
-      shrink_to: (h, w) to which it is made grey and rescaled, if it is to be.
+      path: a PGM, PNG, JPEG, BMP, GIF, WebP or TIFF file.
+      shrink_to: (h, w) to which the image is made grey and rescaled; None leaves it.
 
     Returns:
       Grey (c = 1) or coloured (c = 3) pixels in [0, 1].
 
     Raises:
-      ValueError: if it is damaged or too large.
+      ValueError: if the file is damaged or too large.
     """
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
     raw = _files.whole(path)
-    if path.suffix.lower() == ".pgm" and shrink_to is None:
-        return _pgm(raw, str(path))
-    return _by_pillow(raw, str(path), shrink_to)
-
-
-def _pgm(raw: bytes, name: str) -> Float[np.ndarray, "h w 1"]:
-    """Reads a portable grey map: P5 in one or two bytes a pixel, or P2 in decimals."""
-    head = _PGM.match(raw[:4096])
-    if head is None:
-        raise ValueError(
-            f"Expected P2 or P5, width, height and maximum in {name}, got {raw[:16]!r}."
-        )
-    width, height, top = (int(number) for number in head.groups()[1:])
-    if not (0 < width * height <= _LARGEST_IMAGE and 0 < top < 65536):
-        raise ValueError(
-            f"Expected 1 to 2^24 pixels of at most 65535 in {name}, "
-            f"its header says {width} x {height} of {top}."
-        )
-    if head[1] == b"P2":
-        words = raw[head.end() :].split()
-        if len(words) != width * height or not all(w.isdigit() and len(w) < 6 for w in words):
-            raise ValueError(f"Expected {width * height} numbers in {name}, got {len(words)}.")
-        pixels = np.array([int(word) for word in words])
-    else:
-        kind = np.dtype(np.uint8 if top < 256 else ">u2")
-        if len(raw) - head.end() < width * height * kind.itemsize:
-            raise ValueError(f"Expected {width} x {height} pixels in {name}: it is truncated.")
-        pixels = np.frombuffer(raw, kind, count=width * height, offset=head.end())
-    if pixels.max() > top:
-        raise ValueError(f"Expected pixels of at most {top} in {name}, got {pixels.max()}.")
-    return (pixels / np.float32(top)).astype(np.float32).reshape(height, width, 1)
-
-
-def _by_pillow(
-    raw: bytes, name: str, shrink_to: tuple[int, int] | None
-) -> Float[np.ndarray, "h w c"]:
-    from PIL import Image
-
     try:
         with (
             warnings.catch_warnings(action="ignore"),
-            Image.open(io.BytesIO(raw), formats=("PNG", "JPEG", "BMP", "GIF", "PPM")) as image,
+            Image.open(io.BytesIO(raw), formats=_FORMATS) as image,
         ):
             if not 0 < image.width * image.height <= _LARGEST_IMAGE:
-                raise ValueError(f"it says {image.width} x {image.height} pixels, above 2^24")
-            is_grey = shrink_to is not None or image.mode in ("1", "L", "LA")
-            picture = image.convert("L" if is_grey else "RGB")
+                raise ValueError(f"{image.width} x {image.height} pixels are more than 2^24")
+            picture = ImageOps.exif_transpose(image)
             if shrink_to is not None:
-                picture = picture.resize((shrink_to[1], shrink_to[0]))
-            pixels = np.asarray(picture)
+                picture = picture.convert("L").resize((shrink_to[1], shrink_to[0]))
+            return _pixels(picture)
+    except UnidentifiedImageError:
+        raise ValueError(
+            f"Expected an image at {path}, got a file that is damaged or of another kind."
+        ) from None
     except Exception as e:  # a damaged image makes Pillow raise whatever its decoder met
-        raise ValueError(f"Expected an image at {name}: {_files.one_line(e)}.") from None
-    return scaled(pixels.reshape(*pixels.shape[:2], -1))
+        raise ValueError(f"Expected an image at {path}: {_files.one_line(e)}.") from None
 
 
-def scaled(pixels: UInt8[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    """Bytes as float32 in [0, 1].
+def _pixels(image: Any) -> Float[np.ndarray, "h w c"]:
+    """Returns grey or coloured pixels in [0, 1] of an image of any mode."""
+    from PIL import Image
+
+    if image.mode.startswith("I"):  # 16 bits a pixel, some of them as 32-bit integers
+        pixels = np.asarray(image, np.float32) / np.float32(65535)
+        if not 0 <= pixels.min() <= pixels.max() <= 1:
+            raise ValueError("its pixels exceed 16 bits")
+        return pixels[..., None]
+    if image.mode == "F":
+        raise ValueError("its pixels are floats without a known range")
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        is_grey = image.mode in ("1", "L", "LA", "La")
+        image = Image.alpha_composite(white, image.convert("RGBA"))
+        image = image.convert("L" if is_grey else "RGB")
+    elif image.mode == "P":
+        colours = np.asarray(image.getpalette("RGB")).reshape(-1, 3)
+        image = image.convert("L" if (colours == colours[:, :1]).all() else "RGB")
+    elif image.mode != "L":
+        image = image.convert("L" if image.mode == "1" else "RGB")
+    pixels = np.asarray(image)
+    return bytes_to_unit(pixels.reshape(*pixels.shape[:2], -1))
+
+
+def bytes_to_unit(pixels: UInt8[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """Converts bytes to float32 in [0, 1].
 
     Args:
       pixels: 0 to 255.
@@ -288,6 +311,6 @@ def scaled(pixels: UInt8[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
     Returns:
       A new array of the same shape.
     """
-    scaled = pixels.astype(np.float32, order="C")
-    scaled /= 255
-    return scaled
+    unit = pixels.astype(np.float32, order="C")
+    unit /= 255
+    return unit

@@ -1,9 +1,9 @@
-"""Generated data, for speed and for tests; loaded only when asked for by name."""
+"""Generated data, for speed and for tests; `load` returns them only by their name."""
 
 import numpy as np
 
 from jaxpriv import _check
-from jaxpriv.data.base import Dataset
+from jaxpriv.data.dataset import Dataset
 
 
 def purchase_like(
@@ -15,14 +15,14 @@ def purchase_like(
 ) -> Dataset:
     """Makes binary records of the shape of Purchase-100.
 
-    Each class buys each item with its own probability, drawn from Beta(0.3, 1.2): most items are
-    rare, some are nearly always bought. It says nothing about any real shopper.
+    In each class, an item is bought with a probability drawn from Beta(0.3, 1.2), so most items
+    are rare and some are nearly always bought. No real records are used.
 
     Args:
-      rng: consumed.
-      num_examples: records; at least the number of classes.
-      num_features: items.
-      num_classes: classes, all of about the same size.
+      rng: random generator.
+      num_examples: number of records; at least the number of classes.
+      num_features: number of items.
+      num_classes: number of classes, all of about the same size.
 
     Returns:
       The records, in random order.
@@ -35,11 +35,11 @@ def purchase_like(
     )
     if num_examples < num_classes:
         raise ValueError(f"Expected num_examples >= {num_classes}, got {num_examples}.")
-    likes = rng.beta(0.3, 1.2, (num_classes, num_features)).astype(np.float32)
+    probs = rng.beta(0.3, 1.2, (num_classes, num_features)).astype(np.float32)
     y = rng.permutation(np.arange(num_examples) % num_classes).astype(np.int32)
     x = np.empty((num_examples, num_features), np.float32)
     for i, c in enumerate(y):
-        x[i] = rng.random(num_features, np.float32) < likes[c]
+        x[i] = rng.random(num_features, np.float32) < probs[c]
     return Dataset(
         x=x,
         y=y,

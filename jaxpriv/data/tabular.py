@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int, UInt8
 
 from jaxpriv import _files
-from jaxpriv.data.base import Dataset
+from jaxpriv.data.dataset import Dataset
 
 _LONGEST_LINE = 2**20
 
@@ -22,13 +22,13 @@ def read_shokri(folder: Path, *, name: str, file: str, num_classes: int) -> Data
 
     A line is the class (from 1, quoted or not) and then 0 or 1 for each feature, separated by
     commas. Texas-100 is also published as two files, `feats` and `labels`, with the classes in
-    the second. The files stand in the folder, or in the published `dataset_*.tgz` there.
+    the second. The files are in the folder, or in the published `dataset_*.tgz` there.
 
     Args:
-      folder: that holds the file.
-      name: of the set.
+      folder: it contains the file.
+      name: name of the data set.
       file: name of the published file.
-      num_classes: number of labels.
+      num_classes: number of classes.
 
     Returns:
       Binary features.
@@ -42,9 +42,9 @@ def read_shokri(folder: Path, *, name: str, file: str, num_classes: int) -> Data
     """
     archive = archive_of(name)
     if name == "texas100" and not (folder / file).exists():
-        held = _files.members(folder, ["feats", "labels"], inside="texas/100", archive=archive)
-        x = _bits(_lines(held["feats"], "feats"), "feats")
-        labels = list(_lines(held["labels"], "labels"))
+        files = _files.members(folder, ["feats", "labels"], inside="texas/100", archive=archive)
+        x = _bits(_lines(files["feats"], "feats"), "feats")
+        labels = list(_lines(files["labels"], "labels"))
     else:
         raw = _files.members(folder, [file], archive=archive)[file]
         x = _bits((line.partition(b",")[2] for line in _lines(raw, file)), file)
@@ -53,12 +53,17 @@ def read_shokri(folder: Path, *, name: str, file: str, num_classes: int) -> Data
     if len(x) != len(y):
         raise ValueError(f"Expected a label for each record of {name}, got {len(y)} and {len(x)}.")
     return Dataset(
-        x=x.astype(np.float32), y=y, name=name, num_classes=num_classes, source=f"text in {folder}"
+        x=x.astype(np.float32),
+        y=y,
+        name=name,
+        num_classes=num_classes,
+        class_names=tuple(str(c) for c in range(1, num_classes + 1)),
+        source=f"text in {folder}",
     )
 
 
 def archive_of(name: str) -> str:
-    """The name of the archive in which Shokri et al. publish a set.
+    """Names the archive in which Shokri et al. publish a data set.
 
     Args:
       name: "purchase100", "texas100" or "location30".
@@ -70,7 +75,7 @@ def archive_of(name: str) -> str:
 
 
 def _lines(raw: bytes, name: str) -> Iterator[bytes]:
-    """Lines without their ends; blank ones are left out."""
+    """Yields the lines that are not blank, without their ends."""
     stream = io.BytesIO(raw)
     while line := stream.readline(_LONGEST_LINE):
         if len(line) == _LONGEST_LINE:
@@ -80,7 +85,7 @@ def _lines(raw: bytes, name: str) -> Iterator[bytes]:
 
 
 def _bits(lines: Iterator[bytes], name: str) -> UInt8[np.ndarray, "n d"]:
-    """Reads "0,1,1": a digit at every even place, a comma at every odd one."""
+    """Reads "0,1,1", with digits at the even places and commas at the odd ones."""
     rows = []
     for number, line in enumerate(lines, 1):
         row = np.frombuffer(line, np.uint8)
@@ -93,7 +98,7 @@ def _bits(lines: Iterator[bytes], name: str) -> UInt8[np.ndarray, "n d"]:
             )
         rows.append(bits)
     if not rows:
-        raise ValueError(f"Expected records in {name}, found none.")
+        raise ValueError(f"Expected records in {name}, got none.")
     return np.stack(rows)
 
 
@@ -110,8 +115,8 @@ def _classes(texts: list[bytes], num_classes: int, name: str) -> Int[np.ndarray,
     return np.array(y, np.int32)
 
 
-# Columns of the census with what they may hold: the range of a number as documented by UCI, or
-# the values that complete records have ("Never-worked" occurs in incomplete ones alone).
+# Columns of the census with the range of a number as documented by UCI, or the values of text in
+# complete records ("Never-worked" occurs in incomplete ones alone).
 _ADULT: dict[str, tuple[int, int] | str] = {
     "age": (17, 90),
     "workclass": "Federal-gov Local-gov Private Self-emp-inc Self-emp-not-inc State-gov "
@@ -143,18 +148,18 @@ def read_adult(folder: Path) -> Dataset:
     """Reads the Adult census income set: UCI's `adult.data` and `adult.test`, or `adult.csv`.
 
     Incomplete records ("?") are removed, 98 dummies stand for the eight categorical columns, the
-    six numbers are scaled to [0, 1]: 104 inputs, as many as Bernau et al. have. They do not say
-    how they normalise; here the ranges are constants (UCI's, clipped to), so that nothing about
-    the records leaks through the scaling and every part of the data has the same columns.
+    six numbers are scaled to [0, 1], which gives 104 inputs, as in Bernau et al. They do not
+    state their normalisation; here numbers are clipped to the ranges documented by UCI and scaled
+    by them, so the scaling does not depend on the records.
 
     Args:
-      folder: that holds the files; the csv has a header and the 15 columns in UCI's order.
+      folder: it contains the files; the csv has a header and the 15 columns in UCI's order.
 
     Returns:
       Class 1 earns more than 50,000 dollars. `is_test` is set for UCI's files alone.
 
     Raises:
-      ValueError: if a file is missing, or a value is none of the census'; the line is named.
+      ValueError: if a file is missing, or a value does not occur in the census; names the line.
 
     References:
       Becker, Kohavi, Adult, UCI Machine Learning Repository, 1996. Bernau, Eibl, Grassal, Keller,
@@ -162,9 +167,9 @@ def read_adult(folder: Path) -> Dataset:
       private deep learning, 2021, section 6.
     """
     parts = ["adult.csv"] if (folder / "adult.csv").exists() else ["adult.data", "adult.test"]
-    held = _files.members(folder, parts)
+    files = _files.members(folder, parts)
     x, y, sizes, raw_rows = [], [], [], 0
-    for part, raw in held.items():
+    for part, raw in files.items():
         before = len(y)
         for where, row in _records(raw, part):
             raw_rows += 1
@@ -173,20 +178,21 @@ def read_adult(folder: Path) -> Dataset:
                 y.append(_income(row[-1], where))
         sizes.append(len(y) - before)
     if not y:
-        raise ValueError(f"Expected complete records in {folder}, found none.")
+        raise ValueError(f"Expected complete records in {folder}, got none.")
     return Dataset(
         x=np.stack(x),
         y=np.array(y, np.int32),
         name="adult",
         num_classes=2,
-        source=f"{', '.join(parts)} in {folder}, {raw_rows} rows, "
-        f"{raw_rows - len(y)} incomplete ones removed",
+        class_names=("<=50K", ">50K"),
+        source=f"{', '.join(parts)} in {folder}",
+        notes=(f"Dropped {raw_rows - len(y)} of {raw_rows} records with missing values.",),
         is_test=None if len(parts) == 1 else np.repeat([False, True], sizes),
     )
 
 
 def _records(raw: bytes, name: str) -> Iterator[tuple[str, list[str]]]:
-    """The rows of a census file with where they stand, without header and comments."""
+    """Yields the rows of a census file and their places, without header and comments."""
     try:
         text = raw.decode("utf8")
     except UnicodeDecodeError:
@@ -206,18 +212,18 @@ def _records(raw: bytes, name: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _census(row: list[str], where: str) -> Float[np.ndarray, " d"]:
-    """Numbers first, in [0, 1], then the dummies."""
+    """Converts a row to numbers in [0, 1], followed by the dummies."""
     numbers, dummies = [], []
-    for value, (column, held) in zip(row, _ADULT.items(), strict=True):
-        if isinstance(held, str):
-            values = held.split()
+    for value, (column, allowed) in zip(row, _ADULT.items(), strict=True):
+        if isinstance(allowed, str):
+            values = allowed.split()
             if value not in values:
                 raise ValueError(f"Expected a known {column} in {where}, got {value[:30]!r}.")
             dummies += [float(v == value) for v in values]
         else:
             if not (value.removeprefix("-").isdecimal() and len(value) < 10):
                 raise ValueError(f"Expected a number as {column} in {where}, got {value[:30]!r}.")
-            low, high = held
+            low, high = allowed
             numbers.append(min(max((int(value) - low) / (high - low), 0.0), 1.0))
     return np.array(numbers + dummies, np.float32)
 

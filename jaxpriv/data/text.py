@@ -1,4 +1,4 @@
-"""Parallel corpora: one file a language, one sentence a line, line i of one translates line i.
+"""Parallel corpora: a file for each language, in which line i is sentence i.
 
 The layout is `{split}.{lang}` or `{split}.{lang}.gz`, as Multi30K, SATED, IWSLT and most of
 machine translation publish. In shapes `n` counts pairs.
@@ -21,27 +21,27 @@ from jaxtyping import Int
 
 from jaxpriv import _files
 
-# Of one file; two languages and the people's names together stay below a GiB.
+# In memory, for one file. Two languages and the names of people stay below a GiB.
 _LARGEST_BYTES = 300 * 2**20
 _LONGEST_LINE = 2**20
 _CHUNK = 2**16
-# Text deflates to a third, a corpus of one repeated sentence to a hundredth, zeros to a thousandth.
+# Text deflates to a third, one repeated sentence to a hundredth, zeros to a thousandth.
 _LARGEST_RATIO = 200
 _FEW_BYTES = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pairs:
-    """Sentences with their translations; `source[i]` and `target[i]` belong together.
+    """Sentences with their translations; `target[i]` translates `source[i]`.
 
-    source: sentences to translate; blank ones are kept, so that lines stay aligned.
+    source: sentences to translate; blank lines are included, so that lines stay aligned.
     target: their translations.
-    languages: of source and target.
-    name: what the corpus is called here.
-    split: which part of it this is.
+    languages: languages of source and target.
+    name: name of the corpus.
+    split: split of the corpus, such as "train".
     origin: the files that were read.
-    group: person that a pair belongs to, 0 to people - 1 in order of appearance; None where
-      the corpus does not say.
+    group: person of each pair, 0, 1, ... in order of appearance; None if the corpus does not
+      name people.
     """
 
     source: tuple[str, ...]
@@ -65,8 +65,8 @@ def load_pairs(
 ) -> Pairs:
     """Reads a parallel corpus from its published files. Writes and downloads nothing.
 
-    Lines end at newlines only. A plain file goes before a compressed one. A file
-    `{split}.usr[.gz]` beside them (SATED's speakers, one a line) becomes `group`. Files above
+    Lines end at newlines only. A plain file is preferred to a compressed one. A file
+    `{split}.usr[.gz]` beside them (SATED's speakers, one in each line) becomes `group`. Files above
     300 MiB in memory, lines above 1 MiB and archives that inflate more than 200-fold are
     refused while they are read. Warns of pairs that occur twice.
 
@@ -125,7 +125,7 @@ def _plain_names(split: str, *languages: str) -> None:
 def _folder(
     folder_or_name: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None, file: str
 ) -> Path:
-    """The first folder of that name; a path with a separator is taken as it is."""
+    """Finds the first folder of that name; a path with a separator is used as it is."""
     roots = [data_dir] if data_dir is not None else [os.environ.get("JAXPRIV_DATA"), "."]
     given = Path(folder_or_name)
     if data_dir is None and given.name != str(given):
@@ -134,9 +134,9 @@ def _folder(
     for folder in tried:
         if os.path.isdir(folder):
             return folder
-    told = " or ".join(map(str, tried))
+    places = " or ".join(map(str, tried))
     raise ValueError(
-        f"Expected a folder with {file}[.gz] and its translation at {told}, found none "
+        f"Expected a folder with {file}[.gz] and its translation at {places}, got none "
         "(data_dir or JAXPRIV_DATA names the folder that holds it)."
     )
 
@@ -144,9 +144,10 @@ def _folder(
 def _wanted(folder: Path, name: str) -> Path:
     if path := _found(folder, name):
         return path
-    held = ", ".join(map(repr, sorted(os.listdir(folder))[:8])) or "nothing"
+    names = ", ".join(map(repr, sorted(os.listdir(folder))[:8])) or "nothing"
     raise ValueError(
-        f"Expected {name} or {name}.gz in {folder}, one UTF-8 sentence a line; it holds {held}."
+        f"Expected {name} or {name}.gz in {folder}, a UTF-8 sentence in each line; "
+        f"the folder has {names}."
     )
 
 
@@ -160,16 +161,16 @@ def _found(folder: Path, name: str) -> Path | None:
 
 
 def _sentences(path: Path) -> tuple[str, ...]:
-    """The lines of a file, without their ends, decoded one by one within the limits."""
-    sentences, held = [], 0
+    """Reads the lines of a file within the limits, without their ends."""
+    sentences, num_bytes = [], 0
     try:
         with open(path, "rb") as raw:
             for number, line in enumerate(_lines(raw, path), 1):
                 text = line.removesuffix(b"\r").decode("utf-8-sig" if number == 1 else "utf-8")
                 sentences.append(text)
-                # The list's own eight bytes count too, or a gigabyte of newlines would be free.
-                held += sys.getsizeof(text) + 8
-                if held > _LARGEST_BYTES:
+                # The eight bytes in the list count too, or a gigabyte of newlines would be free.
+                num_bytes += sys.getsizeof(text) + 8
+                if num_bytes > _LARGEST_BYTES:
                     raise ValueError(
                         f"Expected {path.name} to fit {_LARGEST_BYTES >> 20} MiB of memory, "
                         f"stopped after {number} lines."
@@ -187,7 +188,7 @@ def _sentences(path: Path) -> tuple[str, ...]:
 
 
 def _lines(raw: IO[bytes], path: Path) -> Iterator[bytes]:
-    """Cuts at newlines only: `splitlines` and text mode would also cut at \\x0b, \\x85, U+2028."""
+    """Splits at newlines only; `splitlines` and text mode also split at \\x0b, \\x85, U+2028."""
     stream = gzip.GzipFile(fileobj=raw, mode="rb") if path.suffix == ".gz" else raw
     rest, inflated = b"", 0
     while chunk := stream.read(_CHUNK):
@@ -197,8 +198,8 @@ def _lines(raw: IO[bytes], path: Path) -> Iterator[bytes]:
                 f"Expected {path.name} to inflate less than {_LARGEST_RATIO}-fold, "
                 f"got {inflated} bytes from {raw.tell()}."
             )
-        *whole, rest = (rest + chunk).split(b"\n")
-        yield from whole
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
         if len(rest) > _LONGEST_LINE:
             raise ValueError(f"Expected lines of at most 1 MiB in {path.name}.")
     if rest:
@@ -207,13 +208,13 @@ def _lines(raw: IO[bytes], path: Path) -> Iterator[bytes]:
 
 def _aligned(paths: list[Path], *columns: tuple[str, ...]) -> None:
     if len({len(column) for column in columns}) > 1:
-        told = ", ".join(f"{p.name} has {len(c)}" for p, c in zip(paths, columns, strict=True))
-        raise ValueError(f"Expected as many lines in each file, {told}.")
+        counts = ", ".join(f"{p.name} has {len(c)}" for p, c in zip(paths, columns, strict=True))
+        raise ValueError(f"Expected as many lines in each file, {counts}.")
 
 
 def _not_blank(paths: list[Path], *columns: tuple[str, ...]) -> None:
     if not any(map(str.strip, itertools.chain(*columns))):
-        raise ValueError(f"Expected sentences in {paths[0].name} and {paths[1].name}, found none.")
+        raise ValueError(f"Expected sentences in {paths[0].name} and {paths[1].name}, got none.")
 
 
 def _numbered(people: Path, path: Path, source: tuple[str, ...]) -> Int[np.ndarray, " n"]:

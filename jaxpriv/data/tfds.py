@@ -1,4 +1,4 @@
-"""TFDS data sets that somebody has prepared, read without TensorFlow where the format allows.
+"""Prepared TFDS data sets, read without TensorFlow where the format allows.
 
 TFDS can store a data set as `array_record`, which needs no TensorFlow; `tfrecord`, its default,
 does. Nothing here downloads, prepares or runs a data set's own code. In shapes `n` counts records.
@@ -80,13 +80,13 @@ def load(
     """
     opened = _opened(name, split, data_dir)
     info = opened.builder.info
-    told = ", ".join(key for key, _ in _flat(info.features))
+    names = ", ".join(key for key, _ in _flat(info.features))
     keys = keys or _supervised(info.supervised_keys)
     if keys is None:
-        raise ValueError(f"Expected keys (input, label) for {info.full_name}, which has {told}.")
+        raise ValueError(f"Expected keys (input, label) for {info.full_name}, which has {names}.")
     for key in keys:
         if key not in dict(_flat(info.features)):
-            raise ValueError(f"Expected one of {told} as a column of {name}, got {key!r}.")
+            raise ValueError(f"Expected one of {names} as a column of {name}, got {key!r}.")
     return _classified(_read(opened, keys), *keys)
 
 
@@ -129,42 +129,42 @@ def find_prepared(name: str, *, data_dir: str | os.PathLike[str] | None = None) 
       The folder of the version, or None.
 
     Raises:
-      ValueError: if the name is none, or leaves open which of several configurations is meant.
+      ValueError: if the name is not a valid TFDS name, or matches several configurations.
     """
     parts = _NAME.fullmatch(name)
     if not parts:
         raise ValueError(f"Expected a TFDS name like mnist or set/config:1.0.0, got {name!r}.")
     for root in _roots(data_dir):
         below = root / parts["set"] / (parts["config"] or "")
-        found = _versions(below, parts["version"])
-        if not found and not parts["config"]:
+        folders = _versions(below, parts["version"])
+        if not folders and not parts["config"]:
             options = [d for d in _folders(below) if _versions(d, parts["version"])]
             if len(options) > 1:
-                told = ", ".join(f"{parts['set']}/{d.name}" for d in options)
-                raise ValueError(f"Expected one configuration of {name}, choose among {told}.")
-            found = [v for d in options for v in _versions(d, parts["version"])]
-        if found:
-            return found[-1]
+                names = ", ".join(f"{parts['set']}/{d.name}" for d in options)
+                raise ValueError(f"Expected one configuration of {name}, choose among {names}.")
+            folders = [v for d in options for v in _versions(d, parts["version"])]
+        if folders:
+            return folders[-1]
     return None
 
 
-def _classified(held: Columns, x_key: str, y_key: str) -> Classification:
-    x, y = (held.columns[key] for key in (x_key, y_key))
+def _classified(table: Columns, x_key: str, y_key: str) -> Classification:
+    x, y = (table.columns[key] for key in (x_key, y_key))
     if x.dtype.kind not in "biuf":
-        raise ValueError(f"Expected numbers as {x_key} of {held.name}, got {x.dtype}.")
+        raise ValueError(f"Expected numbers as {x_key} of {table.name}, got {x.dtype}.")
     if y.dtype.kind not in "biu" or y.ndim != 1:
         raise ValueError(
-            f"Expected a class a record as {y_key} of {held.name}, got {y.dtype} {y.shape}."
+            f"Expected a class a record as {y_key} of {table.name}, got {y.dtype} {y.shape}."
         )
     # TFDS writes -1 where a test split keeps its labels to itself.
-    classes = held.num_classes.get(y_key, int(y.max()) + 1)
+    classes = table.num_classes.get(y_key, int(y.max()) + 1)
     if not 0 <= y.min() <= y.max() < classes:
         raise ValueError(
-            f"Expected classes 0 to {classes - 1} as {y_key} of {held.name}, "
+            f"Expected classes 0 to {classes - 1} as {y_key} of {table.name}, "
             f"got {y.min()} to {y.max()}."
         )
     return Classification(
-        x=x, y=y.astype(np.int32), num_classes=classes, name=held.name, source=held.source
+        x=x, y=y.astype(np.int32), num_classes=classes, name=table.name, source=table.source
     )
 
 
@@ -180,9 +180,9 @@ def _opened(name: str, split: str, data_dir: str | os.PathLike[str] | None) -> _
 
     folder = find_prepared(name, data_dir=data_dir)
     if folder is None:
-        told = " or ".join(map(str, _roots(data_dir)))
+        places = " or ".join(map(str, _roots(data_dir)))
         raise ValueError(
-            f"Expected the TFDS set {name} prepared below {told}, found none: "
+            f"Expected the TFDS set {name} prepared below {places}, got none: "
             f"tfds.builder({name!r}, file_format='array_record').download_and_prepare() makes it."
         )
     _only_known_features(folder)
@@ -194,7 +194,7 @@ def _opened(name: str, split: str, data_dir: str | os.PathLike[str] | None) -> _
 
 
 def _read(opened: _Opened, keys: Collection[str] | None) -> Columns:
-    """The named columns, or all: others may be ragged without harm."""
+    """Reads the named columns, or all; columns that are not read may be ragged."""
     records, info = opened.records, opened.builder.info
     return Columns(
         columns=_guarded(opened.folder, lambda: _stacked(records, len(records), keys)),
@@ -217,38 +217,38 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _versions(folder: Path, version: str | None) -> list[Path]:
-    """Prepared versions, the highest last; what TFDS has not finished has another name."""
-    held = [
+    """Lists prepared versions, the highest last; unfinished ones have other names."""
+    prepared = [
         d
         for d in _folders(folder)
         if re.fullmatch(r"\d+\.\d+\.\d+", d.name) and (d / "features.json").is_file()
     ]
-    held.sort(key=lambda d: [int(part) for part in d.name.split(".")])
-    return [d for d in held if version in (None, d.name)]
+    prepared.sort(key=lambda d: [int(part) for part in d.name.split(".")])
+    return [d for d in prepared if version in (None, d.name)]
 
 
 def _only_known_features(folder: Path) -> None:
-    """TFDS imports the module that features.json names, which a data file must not decide."""
+    """Refuses features of other modules, since TFDS imports what features.json names."""
 
-    def named(node: Any) -> Iterator[str]:
+    def class_names(node: Any) -> Iterator[str]:
         children = node.values() if isinstance(node, dict) else node
         for child in children if isinstance(node, (dict, list)) else ():
-            yield from named(child)
+            yield from class_names(child)
         if isinstance(node, dict):
             keys = ("pythonClassName", "python_class_name", "type", "proto_cls")
             yield from (node[key] for key in keys if isinstance(node.get(key), str))
 
     content = _guarded(folder, lambda: json.loads((folder / "features.json").read_text("utf8")))
-    for cls in _guarded(folder, lambda: list(named(content))):
+    for cls in _guarded(folder, lambda: list(class_names(content))):
         if not cls.startswith("tensorflow_datasets."):
             raise ValueError(f"Expected features of TFDS's own kinds in {folder}, got {cls!r}.")
 
 
 def _stays_inside(folder: Path, builder: Any) -> None:
-    inside = os.path.realpath(folder)
+    home = os.path.realpath(folder)
     for info in _guarded(folder, lambda: list(builder.info.splits.values())):
         for path in _guarded(folder, lambda info=info: info.filepaths):
-            if not Path(os.path.realpath(path)).is_relative_to(inside):
+            if not Path(os.path.realpath(path)).is_relative_to(home):
                 raise ValueError(f"Expected the files of {folder} inside it, got {path}.")
 
 
@@ -258,20 +258,20 @@ def _known_split(splits: Any, split: str) -> None:
     except Exception:
         num_examples = 0
     if not num_examples:
-        told = ", ".join(splits)
-        raise ValueError(f"Expected a split made of {told}, with records in it, got {split!r}.")
+        names = ", ".join(splits)
+        raise ValueError(f"Expected a split made of {names}, with records in it, got {split!r}.")
 
 
 def _records(folder: Path, builder: Any, split: str) -> tuple[str, Any]:
-    """The records with their number, through array_record or, failing that, TensorFlow."""
+    """Opens the records through array_record, or else through TensorFlow."""
     import tensorflow_datasets as tfds
 
-    formats = {held.value for held in builder.info.available_file_formats()}
+    formats = {file_format.value for file_format in builder.info.available_file_formats()}
     if "array_record" in formats:
         source = _guarded(
             folder, lambda: builder.as_data_source(split=split, file_format="array_record")
         )
-        # The announced number is believed once the last record is there: it sizes the arrays.
+        # The announced number sizes the arrays, so the last record must exist.
         _guarded(folder, lambda: source[len(source) - 1])
         return "array_record without TensorFlow", source
     if importlib.util.find_spec("tensorflow") is None:
@@ -286,7 +286,7 @@ def _records(folder: Path, builder: Any, split: str) -> tuple[str, Any]:
 def _stacked(
     records: Any, n: int, keys: Collection[str] | None
 ) -> dict[str, Shaped[np.ndarray, "n ..."]]:
-    """Fills one array a column: the first record says shape and type, before anything is held."""
+    """Fills an array for each column; the first record gives shapes and types."""
     columns: dict[str, np.ndarray] = {}
     i = -1
     for i, record in enumerate(records):
@@ -309,7 +309,7 @@ def _stacked(
 
 
 def _cell(value: Any) -> np.ndarray:
-    """Text stays an object: NumPy's own byte strings lose their trailing zeros."""
+    """Keeps text as objects, since byte strings of NumPy lose trailing zeros."""
     array = np.asarray(value, object) if isinstance(value, (str, bytes)) else np.asarray(value)
     return array if array.dtype.kind in "biufc" else array.astype(object)
 
@@ -332,17 +332,17 @@ def _label_counts(features: Any) -> dict[str, int]:
 
 
 def _supervised(keys: Any) -> tuple[str, str] | None:
-    """Some sets name a tuple or a dict of columns as input; those are for `load_columns`."""
+    """Returns the names of input and label; None if the input is several columns."""
     if isinstance(keys, tuple) and len(keys) == 2 and all(isinstance(k, str) for k in keys):
         return keys
     return None
 
 
 def _guarded(folder: Path, read: Callable[[], Any]) -> Any:
-    """Runs TFDS, which raises whatever its parts raise on a damaged file."""
+    """Runs TFDS, whose errors on damaged files are of many kinds."""
     try:
         return read()
     except Exception as e:
-        said = str(e).strip().splitlines() or [""]
-        reason = said[0].rstrip(".: ") or type(e).__name__
+        lines = str(e).strip().splitlines() or [""]
+        reason = lines[0].rstrip(".: ") or type(e).__name__
         raise ValueError(f"Expected a whole TFDS set in {folder}: {reason}.") from None

@@ -1,4 +1,4 @@
-"""Words as numbers: tokenising, vocabularies, padded arrays, batches of similar length.
+"""Text as arrays: tokeniser, vocabularies, padding, batches of similar length.
 
 In shapes `n` counts sentences, `t` tokens, `b` the places of a batch.
 """
@@ -25,7 +25,7 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
 def tokenise(sentence: str, *, lower: bool) -> list[str]:
-    """Cuts a sentence into runs of letters, digits and underscores, and single other signs.
+    """Splits a sentence into runs of letters, digits and underscores, and single other signs.
 
     The text is brought to Unicode's composed form (NFC) first, so that an accent written apart
     does not split its word. White space goes; every other sign is a token of its own, so
@@ -50,8 +50,8 @@ class Vocabulary:
     """A numbering of words; hashable, equal when the words and the tokenising are.
 
     A vocabulary that is built from private sentences is itself a function of them: the mere
-    presence of a rare word tells that someone wrote it, no training noise hides that, and no
-    accountant counts it. Where a guarantee is claimed (DP-SGD, and the GPM's proofs, which ask
+    presence of a rare word shows that someone wrote it, which no noise of the training hides and
+    no accountant counts. Where a guarantee is claimed (DP-SGD, and the GPM's proofs, which ask
     for vocabularies that are fixed beforehand), build it from public text.
 
     words: word of each id; `SPECIAL` first.
@@ -87,12 +87,12 @@ class Vocabulary:
         """
         _check.positive_int(min_count=min_count)
         counts = Counter(word for s in sentences for word in tokenise(s, lower=lower))
-        kept = sorted((-count, word) for word, count in counts.items() if count >= min_count)
-        return cls(words=(*SPECIAL, *(word for _, word in kept)), lower=lower)
+        counted = sorted((-count, word) for word, count in counts.items() if count >= min_count)
+        return cls(words=(*SPECIAL, *(word for _, word in counted)), lower=lower)
 
     @classmethod
     def from_list(cls, words: Sequence[str], *, lower: bool) -> "Vocabulary":
-        """Takes up what `to_list` gave, by way of JSON.
+        """Restores a vocabulary from the result of `to_list`, for instance from JSON.
 
         Args:
           words: word of each id, special tokens first.
@@ -140,8 +140,8 @@ class Vocabulary:
         if ids.size and not 0 <= ids.min() <= ids.max() < len(self):
             raise ValueError(f"Expected ids in 0 to {len(self) - 1}, got {ids.min()}, {ids.max()}.")
         end = np.flatnonzero(ids == EOS)
-        told = ids[: end[0]] if end.size else ids
-        return " ".join(self.words[i] for i in told if i not in (PAD, BOS))
+        sentence = ids[: end[0]] if end.size else ids
+        return " ".join(self.words[i] for i in sentence if i not in (PAD, BOS))
 
     @functools.cached_property
     def _ids(self) -> dict[str, int]:
@@ -162,7 +162,7 @@ class Padded(NamedTuple):
 
 
 def padded(sentences: Sequence[str], vocabulary: Vocabulary, *, max_length: int) -> Padded:
-    """Encodes sentences into one array of `max_length` columns, whatever they hold.
+    """Encodes sentences into one array of `max_length` columns.
 
     The width is the argument, not the longest sentence, so that shapes are static: one
     compilation, and no record changes the shape of its neighbours.
@@ -192,7 +192,7 @@ def padded(sentences: Sequence[str], vocabulary: Vocabulary, *, max_length: int)
 
 
 class Batch(NamedTuple):
-    """Which sentences to take together, and how wide.
+    """Indices of the sentences of a batch, and its width.
 
     indices: of the sentences; 0 where the mask is False.
     mask: False at the places that fill up a bucket's last batch.

@@ -264,6 +264,8 @@ class Data:
     """Counts of the records; None where they are not known.
 
     class_names: in the order of the labels.
+    notes: what was converted, left out or imputed when the records were read.
+    not_private: preprocessing that depends on the records and that no epsilon covers.
     num_population: records of no model, for the attacks that need such.
     largest_group: records of the largest group.
     by_coin: whether a fair coin decided the membership of each unit.
@@ -274,6 +276,8 @@ class Data:
     num_records: Count
     num_classes: Count | None
     class_names: tuple[str, ...] | None
+    notes: tuple[str, ...]
+    not_private: tuple[str, ...]
     num_members: Count
     num_nonmembers: Count
     num_population: Count

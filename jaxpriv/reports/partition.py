@@ -91,6 +91,8 @@ def describe(dataset: Dataset, partition: Partition) -> Data:
         num_records=len(dataset),
         num_classes=dataset.num_classes,
         class_names=dataset.class_names,
+        notes=dataset.notes,
+        not_private=dataset.not_private,
         num_members=int(partition.is_member.sum()),
         num_nonmembers=int((~partition.is_member).sum()),
         num_population=len(partition.population),

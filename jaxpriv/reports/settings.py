@@ -15,11 +15,14 @@ from jaxpriv._names import RELATIONS, Relation
 Unit = Literal["record", "group"]
 """The units of privacy that a report examines."""
 
+Missing = Literal["refuse", "drop", "median"]
+"""What is done with missing values."""
+
 UNITS: tuple[Unit, ...] = typing.get_args(Unit)
 
 _TRAINING = (
-    "epsilon", "delta", "relation", "no_dp", "data", "label", "unit", "shadows", "width",
-    "sampling_prob", "clip_norm", "steps", "learning_rate", "plain_steps", "plain_learning_rate",
+    "epsilon", "delta", "relation", "no_dp", "data", "label", "group", "exclude", "missing",
+    "unit", "shadows", "width", "sampling_prob", "clip_norm", "steps", "learning_rate", "plain_steps", "plain_learning_rate",
 )  # fmt: skip
 """Settings without a meaning where the outputs of models come from a file."""
 
@@ -40,7 +43,13 @@ class Settings:
     """Data set (see `jaxpriv data list`), .npz, .csv or folder of images by class.
     Default: digits."""
     label: str | None = None
-    """Name of the class column of a .csv."""
+    """Name of the class column of a table."""
+    group: str | None = None
+    """Name of the column of a table that holds the person or household of each record."""
+    exclude: tuple[str, ...] = ()
+    """Column(s) of a table that are not inputs, such as identifiers."""
+    missing: Missing = "refuse"
+    """Treatment of records with missing values: refuse them, drop them, or put in the median."""
     scores: str | None = None
     """Report on the outputs in this SCORES.npz; trains no model."""
     unit: Unit | None = None
@@ -83,6 +92,7 @@ class Settings:
             raise ValueError(
                 f"Expected unit to be one of {', '.join(typing.get_args(Unit))}, got {self.unit!r}."
             )
+        _check_one_of("missing", self.missing, typing.get_args(Missing))
         self._check_promise()
 
     def _check_promise(self) -> None:

@@ -52,14 +52,14 @@ class Recipe(NamedTuple):
     """A way to train.
 
     target_epsilon, noise_multiplier: None without DP.
-    make_alg: number of members -> algorithm.
+    make_alg: (number of members, hyper-parameters, here none) -> algorithm.
     """
 
     name: str
     target_epsilon: float | None
     noise_multiplier: float | None
     steps: int
-    make_alg: Callable[[int], training.Algorithm]
+    make_alg: Callable[[int, None], training.Algorithm]
 
 
 def from_scores(path: str) -> Subject:
@@ -99,6 +99,8 @@ def describe_scores(path: str, subject: Subject) -> Data:
         num_records=len(evidence) + (0 if population is None else len(population)),
         num_classes=None if logits is None else logits.shape[1],
         class_names=None,
+        notes=(),
+        not_private=(),
         num_members=int(is_member.sum()),
         num_nonmembers=int((~is_member).sum()),
         num_population=0 if population is None else len(population),
@@ -126,7 +128,8 @@ def recipes(partition: Partition, settings: Settings, *, log: Log) -> list[Recip
     loss = _loss(_network(partition, settings))
     num_members = int(partition.is_member.sum())
 
-    def without_dp(size: int) -> training.Algorithm:
+    def without_dp(size: int, hyper: None) -> training.Algorithm:
+        del hyper
         optimizer = optax.adam(settings.plain_learning_rate)
         return training.sgd(loss, optimizer, _sampler(size, partition, settings))
 
@@ -143,7 +146,10 @@ def recipes(partition: Partition, settings: Settings, *, log: Log) -> list[Recip
             relation=settings.relation,
         )
 
-        def with_dp(size: int, noise_multiplier: float = noise_multiplier) -> training.Algorithm:
+        def with_dp(
+            size: int, hyper: None, noise_multiplier: float = noise_multiplier
+        ) -> training.Algorithm:
+            del hyper
             grad = grads.clipped_grad(loss, clip_norm=settings.clip_norm)
             optimizer = optax.adam(settings.learning_rate)
             sampler = _sampler(size, partition, settings)
@@ -182,7 +188,7 @@ def train(
     members = np.flatnonzero(partition.is_member)
     state, _ = training.fit(
         target_key,
-        recipe.make_alg(len(members)),
+        recipe.make_alg(len(members), None),
         network.init(init_key, x[0]),
         (x[members], y[members]),
         steps=recipe.steps,
@@ -238,7 +244,7 @@ def _promise(recipe: Recipe, partition: Partition, settings: Settings) -> Promis
     if recipe.noise_multiplier is None or settings.delta is None or settings.relation is None:
         return None
     num_members = int(partition.is_member.sum())
-    algorithm = recipe.make_alg(num_members)
+    algorithm = recipe.make_alg(num_members, None)
     group_event, largest = None, 1
     if partition.units.kind == "group":
         largest = partition.units.largest

@@ -498,6 +498,7 @@ def limits(data: Data, *, unit: Unit, trained: bool) -> tuple[str, ...]:
         )
     if unit == "group" and trained:
         lines.append(_GROUP_LIMIT)
+    lines += [f"Not covered by epsilon: {sentence}" for sentence in data.not_private]
     return tuple(lines)
 
 
@@ -508,7 +509,7 @@ def _records_text(data: Data) -> str:
             f". {data.num_duplicates:,} of them equal another one: a duplicate between members "
             "and non-members hides leaks from these attacks"
         )
-    return f"{text}."
+    return " ".join([f"{text}.", *data.notes])
 
 
 def _membership_text(report: Report) -> str:

@@ -1,11 +1,12 @@
-"""Training, private or not, of one model or many."""
+"""Training of one model or many, with and without differential privacy."""
 
 from jaxpriv.training import shadows
 from jaxpriv.training.adaptive import AdaptiveState, adaptive_dpsgd
 from jaxpriv.training.algorithms import Algorithm, DpsgdInfo, SgdInfo, State, dpsgd, sgd
 from jaxpriv.training.averaging import AveragedState, averaged
+from jaxpriv.training.budget import Budget
 from jaxpriv.training.checkpoint import Checkpoints
-from jaxpriv.training.loop import Budget, History, fit
+from jaxpriv.training.loop import Evaluation, History, fit
 from jaxpriv.training.many import ManyInfo, fit_many
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Budget",
     "Checkpoints",
     "DpsgdInfo",
+    "Evaluation",
     "History",
     "ManyInfo",
     "SgdInfo",

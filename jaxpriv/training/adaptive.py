@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 class AdaptiveState(NamedTuple):
-    """What the next step needs.
+    """State of adaptive DP-SGD.
 
     params: trainable leaves.
-    opt_state: of the optax optimiser.
+    opt_state: state of the optax optimiser.
     step: steps done.
-    clip_norm: of the next step; differentially private like the parameters.
+    clip_norm: clip norm of the next step; differentially private like the parameters.
     """
 
     params: Params
@@ -61,17 +61,18 @@ def adaptive_dpsgd(
       clipped_grad: from `grads.clipped_grad`; its clip norm is the first one.
       optimizer: any optax transformation.
       sampler: `sampling.poisson` or `sampling.full_batch`.
-      noise_multiplier: z of the whole step, which is what the accountant charges.
+      noise_multiplier: z of the whole step, which the accountant uses.
       count_noise: s_b, in records; above noise_multiplier / 2. A twentieth of the expected batch
         size is usual.
-      target_quantile: share of the examples that should go unclipped, in (0, 1).
-      rate: of the clip norm, on a logarithmic scale.
+      target_quantile: share of the examples that should not be clipped, in (0, 1).
+      rate: learning rate of the clip norm, on a logarithmic scale.
 
     Returns:
-      The algorithm; its state holds the clip norm.
+      The algorithm; its state has the clip norm.
 
     Raises:
-      ValueError: if a setting is out of range, or the count's noise leaves none for the sum.
+      ValueError: if a setting is out of range or of the wrong kind, or count_noise is so small
+        that no noise on the sum gives the noise multiplier.
 
     References:
       Andrew et al., Differentially Private Learning with Adaptive Clipping, 2021, Theorem 1 and
@@ -79,10 +80,10 @@ def adaptive_dpsgd(
     """
     _check.positive(rate=rate)
     _check.open_unit(target_quantile=target_quantile)
-    sum_noise = _left_for_the_sum(noise_multiplier, count_noise)
-    # Where gradients vanish the clip norm would follow them to where float32 has no squares.
-    smallest = max(1e-6 * clipped_grad.clip_norm, SMALLEST_CLIP_NORM)
+    sum_noise = _sum_noise(noise_multiplier, count_noise)
     inner = algorithms.dpsgd(clipped_grad, optimizer, sampler, noise_multiplier=noise_multiplier)
+    # Where gradients vanish, the clip norm would follow them until its square underflows.
+    smallest = max(1e-6 * clipped_grad.clip_norm, SMALLEST_CLIP_NORM)
 
     def init(params):
         start = inner.init(params)
@@ -113,8 +114,8 @@ def adaptive_dpsgd(
     return Algorithm(init, update, sampler, event)
 
 
-def _left_for_the_sum(noise_multiplier: float, count_noise: float) -> float:
-    """z_sum, so that sum and count together have noise multiplier z."""
+def _sum_noise(noise_multiplier: float, count_noise: float) -> float:
+    """Returns z_sum, with which sum and count together have noise multiplier z."""
     _check.positive(noise_multiplier=noise_multiplier, count_noise=count_noise)
     if count_noise <= noise_multiplier / 2:
         raise ValueError(

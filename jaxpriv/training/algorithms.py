@@ -1,4 +1,4 @@
-"""Training algorithms: pure functions over any optax optimiser, each with the event it spends.
+"""Training algorithms: pure functions over any optax optimiser, each with its privacy event.
 
 In the shapes below `b` counts the rows of a padded batch.
 """
@@ -14,16 +14,17 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from jaxpriv import _check, _tree
 from jaxpriv._types import Batch, Loss, Params, Sampler, Scalar
 from jaxpriv.grads import ClippedGrad
+from jaxpriv.training import _arguments
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 
 class State(NamedTuple):
-    """What the next step needs.
+    """State of SGD and DP-SGD.
 
     params: trainable leaves.
-    opt_state: of the optax optimiser.
+    opt_state: state of the optax optimiser.
     step: steps done.
     """
 
@@ -33,36 +34,40 @@ class State(NamedTuple):
 
 
 class SgdInfo(NamedTuple):
-    """What the reader of an SGD run needs. Not private.
+    """Diagnostics of an SGD step. Not private.
 
     loss: mean over the batch, before the step.
-    batch_size: real rows.
+    batch_size: number of real rows.
+    num_nonfinite: number of real rows whose loss is NaN or infinite.
     """
 
     loss: Float[Array, ""]
     batch_size: Int[Array, ""]
+    num_nonfinite: Int[Array, ""]
 
 
 class DpsgdInfo(NamedTuple):
-    """What the reader of a DP-SGD run needs. Not private: do not publish it.
+    """Diagnostics of a DP-SGD step. Not private: do not publish them.
 
-    mean_norm: of the per-example gradients before clipping, over finite ones.
-    clipped_share: of the real rows, those with a norm above the clip norm.
-    batch_size: real rows; 0 is legal.
+    mean_norm: mean norm of the per-example gradients before clipping, over the finite ones.
+    clipped_share: share of the finite gradients with a norm above the clip norm.
+    batch_size: number of real rows; 0 is legal.
+    num_nonfinite: number of real rows whose gradient is NaN or infinite and counts as zero.
     """
 
     mean_norm: Float[Array, ""]
     clipped_share: Float[Array, ""]
     batch_size: Int[Array, ""]
+    num_nonfinite: Int[Array, ""]
 
 
 class Algorithm(NamedTuple):
     """A training algorithm.
 
-    init: (params) -> state; it has at least `params` and `step`, as State has.
+    init: (params) -> state, which has at least `params` and `step`, as State has.
     update: (key, state, batch, mask) -> (state, Info).
     sampler: draws the batches that `event` assumes.
-    event: (steps) -> what they spend, as a dp_accounting event.
+    event: (steps) -> their dp_accounting event.
     """
 
     init: Callable[[Params], Any]
@@ -75,23 +80,39 @@ def sgd(loss: Loss, optimizer: optax.GradientTransformation, sampler: Sampler) -
     """Follows the mean gradient of each batch. No privacy.
 
     Args:
-      loss: `loss(params, example, key)` of one example.
+      loss: `loss(params, example, key)`, a scalar for one example.
       optimizer: any optax transformation.
       sampler: any; the mean is over the rows that were drawn.
 
     Returns:
       The algorithm; its event is the non-private one.
+
+    Raises:
+      ValueError: if an argument is of the wrong kind.
     """
+    _arguments.check_optimizer(optimizer)
+    _arguments.check_sampler(sampler)
+    if not callable(loss):
+        raise ValueError(
+            f"Expected loss(params, example, key) as a function, got {type(loss).__name__}."
+        )
 
     def mean_loss(params, batch, mask, key):
         keys = jax.random.split(key, mask.shape[0])
         losses = jax.vmap(loss, in_axes=(None, 0, 0))(params, batch, keys)
+        if getattr(losses, "shape", None) != mask.shape:
+            raise ValueError(
+                "Expected loss(params, example, key) to return a scalar, "
+                f"got {_one_example(losses)} for one example."
+            )
         count = jnp.maximum(mask.sum(), 1).astype(losses.dtype)
-        return jnp.where(mask, losses, 0).sum() / count
+        return jnp.where(mask, losses, 0).sum() / count, losses
 
     def update(key, state, batch, mask):
-        value, grads = jax.value_and_grad(mean_loss)(state.params, batch, mask, key)
-        return apply_gradient(optimizer, state, grads), SgdInfo(value, mask.sum())
+        grad = jax.value_and_grad(mean_loss, has_aux=True)
+        (value, losses), grads = grad(state.params, batch, mask, key)
+        info = SgdInfo(value, mask.sum(), (mask & ~jnp.isfinite(losses)).sum())
+        return apply_gradient(optimizer, state, grads), info
 
     def event(steps: int) -> "DpEvent":
         import dp_accounting
@@ -109,31 +130,39 @@ def dpsgd(
     *,
     noise_multiplier: float,
 ) -> Algorithm:
-    """Follows noisy sums of clipped per-example gradients: DP-SGD.
+    """Follows noisy sums of clipped per-example gradients (DP-SGD).
 
     g = (sum_i clip(g_i) + N(0, (z C)^2 I)) / expected batch size. The divisor is public if the
     number of records is, as is assumed; an empty batch is noised, applied and counted like any
     other. A step is the sampler's event with noise multiplier z, under either relation.
 
     Args:
-      clipped_grad: from `grads.clipped_grad`; brings the clip norm C.
+      clipped_grad: from `grads.clipped_grad`; it has the clip norm C.
       optimizer: any optax transformation; it sees private gradients only.
       sampler: `sampling.poisson` or `sampling.full_batch`.
-      noise_multiplier: z = standard deviation of the noise on the sum / C; 0 is no privacy
-        (epsilon is inf).
+      noise_multiplier: z = standard deviation of the noise on the sum / C; 0 gives no privacy
+        (epsilon is infinite).
 
     Returns:
       The algorithm.
 
     Raises:
-      ValueError: if noise_multiplier is negative or not finite, or the sampler has no guarantee.
+      ValueError: if an argument is of the wrong kind, noise_multiplier is negative or not
+        finite, or the sampler has no guarantee.
 
     References:
       Abadi et al., Deep Learning with Differential Privacy, 2016, Algorithm 1.
     """
+    _check.attributes(
+        ("clip_norm", "sensitivity"),
+        "grads.clipped_grad(loss, clip_norm=...)",
+        clipped_grad=clipped_grad,
+    )
+    _arguments.check_optimizer(optimizer)
+    _arguments.check_sampler(sampler)
     _check.non_negative(noise_multiplier=noise_multiplier)
     noise_multiplier = float(noise_multiplier)
-    sampler.event(noise_multiplier=noise_multiplier, steps=1)  # refuses what has no guarantee
+    sampler.event(noise_multiplier=noise_multiplier, steps=1)  # a sampler without guarantee raises
     std = noise_multiplier * clipped_grad.clip_norm
 
     def update(key, state, batch, mask):
@@ -152,13 +181,13 @@ def dpsgd(
 
 
 def noisy_mean(key: PRNGKeyArray, total: PyTree, *, std: Scalar, divisor: float) -> PyTree:
-    """Sum, noise, divide by a public constant, in this order.
+    """Adds noise to a sum and divides it by a public constant, in this order.
 
     Args:
-      key: consumed.
+      key: PRNG key.
       total: a clipped sum.
-      std: of the noise on the sum.
-      divisor: public, whatever was drawn.
+      std: standard deviation of the noise on the sum.
+      divisor: public constant, independent of the batch that was drawn.
 
     Returns:
       (total + N(0, std^2 I)) / divisor, float32 or wider.
@@ -168,26 +197,35 @@ def noisy_mean(key: PRNGKeyArray, total: PyTree, *, std: Scalar, divisor: float)
 
 
 def dpsgd_info(norms: Float[Array, " b"], mask: Bool[Array, " b"], clip_norm: Scalar) -> DpsgdInfo:
-    """Sums a step up for its reader.
+    """Summarises the gradient norms of one step.
 
     Args:
-      norms: of the gradients before clipping; inf where not finite.
+      norms: norms of the gradients before clipping; inf where a gradient is not finite.
       mask: which rows are real.
       clip_norm: C.
 
     Returns:
       The Info of a DP-SGD step.
     """
+    is_finite = mask & jnp.isfinite(norms)
 
-    def mean(values, among):
-        count = jnp.maximum(among.sum(), 1).astype(norms.dtype)
-        return jnp.where(among, values, 0).sum() / count
+    def mean(values):
+        count = jnp.maximum(is_finite.sum(), 1).astype(norms.dtype)
+        return jnp.where(is_finite, values, 0).sum() / count
 
     return DpsgdInfo(
-        mean_norm=mean(norms, mask & jnp.isfinite(norms)),
-        clipped_share=mean((norms > clip_norm).astype(norms.dtype), mask),
+        mean_norm=mean(norms),
+        clipped_share=mean((norms > clip_norm).astype(norms.dtype)),
         batch_size=mask.sum(),
+        num_nonfinite=(mask & ~is_finite).sum(),
     )
+
+
+def _one_example(losses: PyTree) -> str:
+    """Describes the value of a loss for one example."""
+    if not hasattr(losses, "shape"):
+        return f"a {type(losses).__name__}"
+    return f"shape {losses.shape[1:]}"
 
 
 def _initialiser(optimizer: optax.GradientTransformation) -> Callable[[Params], State]:
@@ -199,12 +237,12 @@ def _initialiser(optimizer: optax.GradientTransformation) -> Callable[[Params], 
 
 
 def apply_gradient(optimizer: optax.GradientTransformation, state: State, grads: PyTree) -> State:
-    """Lets the optimiser take one step.
+    """Takes one step of the optimiser.
 
     Args:
       optimizer: any optax transformation.
-      state: before.
-      grads: like the parameters, any float type.
+      state: the state before the step.
+      grads: like the parameters, of any float type.
 
     Returns:
       The state after the step; parameters keep their types.

@@ -1,4 +1,7 @@
-"""Averages of the parameters over training: a free lunch, since they are post-processing."""
+"""Averages of the parameters over training.
+
+They have no privacy cost, since averaging released parameters is post-processing.
+"""
 
 from typing import NamedTuple
 
@@ -8,14 +11,15 @@ from jaxtyping import Array, Int
 
 from jaxpriv import _check
 from jaxpriv._types import Params
+from jaxpriv.training import _arguments
 from jaxpriv.training.algorithms import Algorithm, State
 
 
 class AveragedState(NamedTuple):
-    """The state of the algorithm that is averaged, and the average.
+    """State of an averaged algorithm.
 
-    inner: what its next step needs.
-    average: of the parameters so far.
+    inner: state of the algorithm that is averaged.
+    average: average of the parameters so far.
     """
 
     inner: State
@@ -23,21 +27,21 @@ class AveragedState(NamedTuple):
 
     @property
     def params(self) -> Params:
-        """The average: what is evaluated and kept."""
+        """Returns the average, which is evaluated and released."""
         return self.average
 
     @property
     def step(self) -> Int[Array, ""]:
-        """Steps done."""
+        """Returns the steps done."""
         return self.inner.step
 
 
 def averaged(alg: Algorithm, *, decay: float) -> Algorithm:
-    """Keeps an exponential moving average of another algorithm's parameters.
+    """Adds an exponential moving average of the parameters to an algorithm.
 
     average <- d average + (1 - d) params with d = min(decay, (1 + t) / (10 + t)) at step t, so
-    that the first steps are forgotten. It sees what the algorithm releases and nothing else:
-    the privacy is the algorithm's.
+    that the first steps are forgotten. The average depends on released parameters alone, so its
+    guarantee is that of the algorithm.
 
     Args:
       alg: from `sgd`, `dpsgd` or `adaptive_dpsgd`.
@@ -54,6 +58,7 @@ def averaged(alg: Algorithm, *, decay: float) -> Algorithm:
       Scale, 2022, section 4.
     """
     _check.open_unit(decay=decay)
+    _arguments.check_algorithm(alg=alg)
 
     def init(params):
         inner = alg.init(params)

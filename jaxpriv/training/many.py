@@ -1,11 +1,12 @@
-"""Trains many models at once, by vmap or by map.
+"""Trains many models, side by side by vmap or one after the other by map.
 
 In the shapes below `m` counts models, `n` the records of the pool and `k` those of one model.
 """
 
 import dataclasses
 import math
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -15,31 +16,33 @@ from jaxtyping import Array, Int, PyTree
 
 from jaxpriv import _check, _tree
 from jaxpriv._types import Keys, Params
-from jaxpriv.training import loop
+from jaxpriv.training import _arguments, _identity, loop
 from jaxpriv.training.algorithms import Algorithm
-from jaxpriv.training.checkpoint import Checkpoints, fingerprint
+from jaxpriv.training.checkpoint import Checkpoints
 
-_MODELS_AT_ONCE = 64
-_MODELS_BETWEEN_CHECKPOINTS = 8
-_BYTES_AT_ONCE = 2**30
+Strategy = Literal["vmap", "map"]
+
+_MAX_MODELS_BY_VMAP = 64
+_MAX_MODELS_BETWEEN_CHECKPOINTS = 8
+_MAX_BYTES_BY_VMAP = 2**30
 
 
 class ManyInfo(NamedTuple):
-    """How many models were trained at once, and what the algorithm said.
+    """Diagnostics of `fit_many`.
 
     info: the algorithm's Info, every leaf [m, steps, ...].
-    strategy: "vmap" trains a chunk side by side, "map" one after the other in one program.
-    chunk: models a program.
+    strategy: "vmap" trains the models of a chunk side by side, "map" one after the other.
+    chunk: number of models in one program.
     """
 
     info: PyTree
-    strategy: Literal["vmap", "map"]
+    strategy: Strategy
     chunk: int
 
 
 def fit_many(
     keys: Keys,
-    make_alg: Callable[[Any], Algorithm],
+    make_alg: Callable[[int, Any], Algorithm],
     params: Params,
     data: PyTree,
     *,
@@ -47,110 +50,170 @@ def fit_many(
     steps: int,
     hyper: PyTree = None,
     chunk: int | None = None,
+    strategy: Literal["auto", "vmap", "map"] = "auto",
     checkpoints: Checkpoints | None = None,
 ) -> tuple[Any, ManyInfo]:
     """Trains many models, each on its own members; equal to `fit` with the same keys.
 
-    On a GPU or TPU a chunk of models runs side by side by vmap; on a CPU, where batched
-    products are slow, one after the other inside one program.
-
     Args:
-      keys: [m], one a model.
-      make_alg: hyper-parameters of one model -> algorithm. They are traced inside (a learning
-        rate); privacy parameters must not depend on them.
-      params: initial, leading axis m.
+      keys: [m], one for each model, all different: models with equal keys have equal noise.
+      make_alg: (number of records k, hyper-parameters of one model) -> algorithm. The
+        hyper-parameters are traced (a learning rate, say); privacy parameters must not depend on
+        them.
+      params: initial parameters, leading axis m.
       data: the pool; pytree with leading axis n.
       members: indices into the pool. Rows have equal length k: the sampler is over k records.
-      steps: of every model.
+      steps: number of steps of every model.
       hyper: pytree with leading axis m, or None; checked on the host for every model first.
-      chunk: models in one program, which bounds memory; default: as many as fit 1 GiB of
-        parameters and optimiser state, at most 64 where vmap is used, and at most 8 with
-        checkpoints.
-      checkpoints: where finished chunks are saved, all of them, and looked for.
+      chunk: number of models in one program, which bounds memory. Default: as many as fit 1 GiB
+        of parameters and optimiser state, at most 64 by vmap, and at most 8 with checkpoints.
+      strategy: "vmap" trains the models of a chunk side by side, "map" one after the other in
+        one program; "auto" is "map" on a CPU, where batched products are slow, else "vmap".
+      checkpoints: folder where finished chunks are saved, all of them, and looked for.
 
     Returns:
-      The states, stacked along m, and how it was done.
+      The states, stacked along m, and the diagnostics.
 
     Raises:
-      ValueError: if lengths disagree, a member is out of range, make_alg refuses, or the
-        checkpoints are of another run.
+      ValueError: if lengths disagree, two keys are equal, a member is out of range, make_alg
+        raises, or the checkpoints are of a run with other arguments.
     """
+    _check.one_of(("auto", "vmap", "map"), strategy=strategy)
     members = np.asarray(members)
-    many = len(members)
-    _check_many(keys, make_alg, params, data, members=members, steps=steps, hyper=hyper)
-    strategy: Literal["vmap", "map"] = "map" if jax.default_backend() == "cpu" else "vmap"
+    num_models = len(members)
+    alg = _check_models(keys, make_alg, params, data, members=members, steps=steps, hyper=hyper)
+    by: Strategy = strategy if strategy != "auto" else _default_strategy()
     if chunk is None:
-        chunk = _default_chunk(make_alg(_row(hyper, 0)), _row(params, 0), many, strategy)
-        chunk = chunk if checkpoints is None else min(chunk, _MODELS_BETWEEN_CHECKPOINTS)
+        chunk = _default_chunk(alg, _model(params, 0), num_models, by)
+        chunk = chunk if checkpoints is None else min(chunk, _MAX_MODELS_BETWEEN_CHECKPOINTS)
     _check.positive_int(chunk=chunk)
 
-    def one(run):
-        key, params, mine, hyper = run
-        alg = make_alg(hyper)
-        return loop.scan_steps(alg, steps, key, alg.init(params), data, jnp.int32(steps), mine)
+    def train(run):
+        key, params, members, hyper = run
+        alg = make_alg(len(members), hyper)
+        return loop.scan_steps(alg, steps, key, alg.init(params), data, jnp.int32(steps), members)
 
-    program = jax.jit(jax.vmap(one) if strategy == "vmap" else lambda runs: jax.lax.map(one, runs))
+    program = jax.jit(jax.vmap(train) if by == "vmap" else lambda runs: jax.lax.map(train, runs))
     runs = (keys, params, jnp.asarray(members), hyper)
-    mark = ""
+    identity = {}
     if checkpoints is not None:
         checkpoints = dataclasses.replace(checkpoints, keep=None)
-        first = _tree.take(runs, jnp.arange(chunk) % many)
-        mark = fingerprint(runs, data, program.lower(first).as_text(), steps, chunk)
+        identity = (
+            _identity.describe(
+                keys=keys,
+                params=params,
+                data=data,
+                members=members,
+                steps=steps,
+                hyper=hyper,
+                algorithm=alg,
+                chunk=chunk,
+                strategy=by,
+            )
+            | _identity.versions()
+        )
     results = []
-    with loop.progress_bar(many) as advance:
-        for start in range(0, many, chunk):
-            # The last chunk repeats models so that one program serves all.
-            rows = jnp.arange(start, start + chunk) % many
-            results.append(_one_chunk(program, _tree.take(runs, rows), start, checkpoints, mark))
-            advance(min(start + chunk, many))
-    states, info = jax.tree.map(lambda *x: jnp.concatenate(x)[:many], *results)
-    return states, ManyInfo(info, strategy, chunk)
+    with loop.progress_bar(num_models) as advance:
+        for start in range(0, num_models, chunk):
+            # The last chunk repeats models, so that one program serves all chunks.
+            rows = jnp.arange(start, start + chunk) % num_models
+            results.append(
+                _train_chunk(program, _tree.take(runs, rows), start, checkpoints, identity)
+            )
+            advance(min(start + chunk, num_models))
+    states, info = jax.tree.map(lambda *x: jnp.concatenate(x)[:num_models], *results)
+    _warn_if_not_finite(info)
+    return states, ManyInfo(info, by, chunk)
 
 
-def _one_chunk(program, runs: PyTree, start: int, checkpoints: Checkpoints | None, mark: str):
-    """Runs a chunk of models, or finds it done."""
+def _train_chunk(
+    program: Any,
+    runs: PyTree,
+    start: int,
+    checkpoints: Checkpoints | None,
+    identity: Mapping[str, str],
+) -> PyTree:
+    """Trains the models of a chunk, or restores them."""
     if checkpoints is None:
         return jax.block_until_ready(program(runs))
-    found = checkpoints.at(start, fingerprint=mark)
-    structure = jax.tree.structure(jax.eval_shape(program, runs))
-    if found is None:
+    like = jax.eval_shape(program, runs)
+    saved = checkpoints.find(start, identity=identity)
+    if saved is None:
         leaves = jax.tree.leaves(jax.block_until_ready(program(runs)))
-        checkpoints.save(start, leaves, fingerprint=mark)
+        checkpoints.save(start, leaves, identity=identity)
     else:
-        leaves = [jnp.asarray(x) for x in found.restore([0] * structure.num_leaves)]
-    return jax.tree.unflatten(structure, leaves)
+        leaves = [jnp.asarray(x) for x in saved.restore(jax.tree.leaves(like))]
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
-def _default_chunk(alg: Algorithm, params: Params, many: int, strategy: str) -> int:
+def _default_strategy() -> Strategy:
+    return "map" if jax.default_backend() == "cpu" else "vmap"
+
+
+def _default_chunk(alg: Algorithm, params: Params, num_models: int, strategy: Strategy) -> int:
     if strategy == "map":
-        return many
+        return num_models
     state = jax.eval_shape(alg.init, params)
     size = sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(state))
-    return max(1, min(many, _MODELS_AT_ONCE, _BYTES_AT_ONCE // max(size, 1)))
+    return max(1, min(num_models, _MAX_MODELS_BY_VMAP, _MAX_BYTES_BY_VMAP // max(size, 1)))
 
 
-def _check_many(keys, make_alg, params, data, *, members, steps, hyper) -> None:
-    """Refuses on the host what would be wrong, or unchecked, inside the map."""
-    many = len(members)
+def _warn_if_not_finite(info: PyTree) -> None:
+    dropped = int(np.asarray(getattr(info, "num_nonfinite", 0)).sum())
+    if dropped:
+        rows = int(np.asarray(info.batch_size).sum())
+        warnings.warn(loop.nonfinite_warning(dropped, rows), stacklevel=3)
+
+
+def _check_models(keys, make_alg, params, data, *, members, steps, hyper) -> Algorithm:
+    """Refuses on the host what would be wrong, or unchecked, inside the map.
+
+    Returns:
+      The algorithm of the first model.
+    """
+    num_models = len(members)
+    if members.ndim != 2 or members.dtype.kind not in "iu" or num_models == 0:
+        raise ValueError(
+            f"Expected members [models, records] as indices, got {members.dtype} of shape "
+            f"{members.shape}."
+        )
     _check.positive_int(steps=steps)
     _check.same_length(keys=keys, members=members)
-    _check_stacked(many, params=params, hyper=hyper)
+    _check_keys(keys)
+    _check_stacked(num_models, params=params, hyper=hyper)
     _check_members(members, data)
-    for i in range(many):
-        alg = make_alg(_row(hyper, i))
+    algorithms = [make_alg(members.shape[1], _model(hyper, i)) for i in range(num_models)]
+    for alg in algorithms:
+        _arguments.check_algorithm(make_alg=alg)
         if alg.sampler.num_examples != members.shape[1]:
             raise ValueError(
                 f"Expected a sampler over the {members.shape[1]} members of a model, "
                 f"got one over {alg.sampler.num_examples} examples."
             )
+    return algorithms[0]
 
 
-def _check_stacked(many: int, **trees: PyTree) -> None:
+def _check_keys(keys: Keys) -> None:
+    is_typed = jax.dtypes.issubdtype(keys.dtype, jax.dtypes.prng_key)
+    bits = np.asarray(jax.random.key_data(keys) if is_typed else keys)
+    _, first, index = np.unique(
+        bits.reshape(len(bits), -1), axis=0, return_index=True, return_inverse=True
+    )
+    repeated = np.flatnonzero(first[index.ravel()] != np.arange(len(bits)))
+    if len(repeated):
+        i = int(repeated[0])
+        raise ValueError(
+            f"Expected different keys, got the key of model {first[index.ravel()[i]]} again for "
+            f"model {i}: their noise would be equal."
+        )
+
+
+def _check_stacked(num_models: int, **trees: PyTree) -> None:
     for name, tree in trees.items():
         for leaf in jax.tree.leaves(tree):
-            if jnp.ndim(leaf) == 0 or leaf.shape[0] != many:
+            if jnp.ndim(leaf) == 0 or leaf.shape[0] != num_models:
                 raise ValueError(
-                    f"Expected {name} stacked for {many} models, got shape {jnp.shape(leaf)}."
+                    f"Expected {name} stacked for {num_models} models, got shape {jnp.shape(leaf)}."
                 )
             if not np.all(np.isfinite(np.asarray(leaf, np.float64))):
                 raise ValueError(f"Expected finite {name}, got NaN or inf.")
@@ -159,11 +222,14 @@ def _check_stacked(many: int, **trees: PyTree) -> None:
 def _check_members(members: Int[np.ndarray, "m k"], data: PyTree) -> None:
     n = min(leaf.shape[0] for leaf in jax.tree.leaves(data))
     if members.size == 0 or members.min() < 0 or members.max() >= n:
-        raise ValueError(f"Expected members in 0..{n - 1}, got {members.shape} rows beyond that.")
+        outside = members[(members < 0) | (members >= n)]
+        example = f", got {outside[0]}" if outside.size else ", got none"
+        raise ValueError(f"Expected members in 0..{n - 1}{example}.")
     ordered = np.sort(members, axis=1)
     if (ordered[:, 1:] == ordered[:, :-1]).any():
         raise ValueError("Expected distinct members of a model, got one that is listed twice.")
 
 
-def _row(tree: PyTree, i: int) -> PyTree:
+def _model(tree: PyTree, i: int) -> PyTree:
+    """Takes the leaves of one model."""
     return jax.tree.map(lambda leaf: leaf[i], tree)

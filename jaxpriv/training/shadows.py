@@ -8,6 +8,7 @@ and `n` records.
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -48,30 +49,34 @@ def halves(
 
 def train(
     key: PRNGKeyArray,
-    make_alg: Callable[[int], Algorithm],
+    make_alg: Callable[[int, Any], Algorithm],
     init: Callable[[PRNGKeyArray], Params],
     data: PyTree,
     *,
     is_member: Bool[np.ndarray, "m n"],
     steps: int,
     chunk: int | None = None,
+    strategy: Literal["auto", "vmap", "map"] = "auto",
     checkpoints: Checkpoints | None = None,
 ) -> Params:
     """Trains one model on each row of members.
 
     Args:
-      key: consumed.
-      make_alg: number of members -> algorithm.
+      key: PRNG key.
+      make_alg: (number of members, None) -> algorithm; the second argument is that of the
+        hyper-parameters in `fit_many`.
       init: key -> initial parameters.
       data: the pool; pytree with leading axis n.
       is_member: from `halves`, or any rows.
-      steps: of every model.
-      chunk: models in one program, as for `fit_many`.
-      checkpoints: where finished chunks are saved, and looked for.
+      steps: number of steps of every model.
+      chunk: number of models in one program, as for `fit_many`.
+      strategy: as for `fit_many`.
+      checkpoints: folder where finished chunks are saved, and looked for.
 
     Returns:
       Final parameters, stacked along m, in the order of the rows.
     """
+    _check_is_member(is_member, data)
     init_key, run_key = jax.random.split(key)
     params = jax.vmap(init)(jax.random.split(init_key, len(is_member)))
     keys = jax.random.split(run_key, len(is_member))
@@ -82,13 +87,14 @@ def train(
         members = np.stack([np.nonzero(is_member[i])[0] for i in models])
         states, _ = many.fit_many(
             keys[models],
-            lambda _, size=int(size): make_alg(size),
+            make_alg,
             jax.tree.map(lambda leaf, models=models: leaf[models], params),
             data,
             members=members,
             steps=steps,
             chunk=chunk,
-            checkpoints=_part(checkpoints, int(size)),
+            strategy=strategy,
+            checkpoints=_subfolder(checkpoints, int(size)),
         )
         trained.append(states.params)
         order.append(models)
@@ -105,16 +111,16 @@ def outputs(
 ) -> Float[np.ndarray, "m n *c"]:
     """Runs every model on every record, one model after the other.
 
-    The function sees one record, so no record's output depends on its batch mates.
+    The function sees one record, so no output depends on the other records of a batch.
 
     Args:
       apply: `apply(params, example) -> output` in inference mode, such as logits.
-      params: stacked along m.
+      params: parameters, stacked along m.
       x: records; pytree with leading axis n.
-      batch_size: records at once, which bounds the memory.
+      batch_size: number of records evaluated together, which bounds the memory.
 
     Returns:
-      The outputs, in the type that `apply` returns.
+      The outputs, of the type that `apply` returns.
 
     Raises:
       ValueError: if batch_size < 1.
@@ -122,16 +128,25 @@ def outputs(
     _check.positive_int(batch_size=batch_size)
 
     @jax.jit
-    def of_one(params, x):
+    def predict(params, x):
         return jax.lax.map(lambda example: apply(params, example), x, batch_size=batch_size)
 
     count = len(jax.tree.leaves(params)[0])
     rows = (jax.tree.map(lambda leaf, i=i: leaf[i], params) for i in range(count))
-    return np.stack([np.asarray(of_one(row, x)) for row in rows])
+    return np.stack([np.asarray(predict(row, x)) for row in rows])
 
 
-def _part(checkpoints: Checkpoints | None, size: int) -> Checkpoints | None:
-    """A folder for the models of one size: they are a run of their own."""
+def _check_is_member(is_member: np.ndarray, data: PyTree) -> None:
+    n = min(leaf.shape[0] for leaf in jax.tree.leaves(data))
+    if is_member.dtype != bool or is_member.shape[1:] != (n,) or not is_member.any(axis=1).all():
+        raise ValueError(
+            f"Expected is_member of bool [models, {n}] with members in every row, "
+            f"got {is_member.dtype} of shape {is_member.shape}."
+        )
+
+
+def _subfolder(checkpoints: Checkpoints | None, size: int) -> Checkpoints | None:
+    """Returns a folder for the models of one size, which are a run by themselves."""
     if checkpoints is None:
         return None
     folder = Path(checkpoints.directory) / f"members-{size}"

@@ -203,7 +203,7 @@ def test_the_noise_of_dpsgd_passes(keys):
         ),
         (
             lambda: check({"w": np.array([[np.nan]])}),
-            r"Expected finite residuals, got others in \['w'\].",
+            r"Expected finite residuals, got 1 that are NaN or infinite in \['w'\]",
         ),
         (
             lambda: check(right(), batch_sizes=np.arange(3)),
@@ -256,3 +256,28 @@ def test_a_step_function_is_released_and_tested(keys):
         residuals = noise.residuals_of(keys(30), step, exact=total)
         assert residuals["w"].shape == (30, 20, 30)
         assert check(residuals, std=2.0).rejected == rejected
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_values_that_are_not_finite_are_named(keys, bad):
+    residuals = {"w": np.random.default_rng(0).normal(size=(5, 4)), "v": np.zeros((5, 2))}
+    residuals["w"][3, 1:3] = bad
+    with pytest.raises(ValueError, match=r"2 that are NaN or .* \['w'\], the first in step 3"):
+        check(residuals)
+    with pytest.raises(ValueError, match=r"finite exact value, got NaN or infinity in \['w'\]"):
+        noise.residuals_of(
+            keys(3), lambda key: {"w": jnp.ones(2)}, exact={"w": jnp.array([1.0, bad])}
+        )
+
+
+def test_a_sum_without_any_gradient_is_warned_of(keys):
+    """All rows are NaN: the noise is right, and there is nothing beside it."""
+    grad = grads.clipped_grad(lambda params, x, key: jnp.dot(params, x), clip_norm=1.0)
+    total, norms = grad(jnp.ones(3), jnp.full((4, 3), jnp.nan), jnp.ones(4, bool), keys(1)[0])
+    assert not np.isfinite(norms).any()
+
+    def release(key):
+        return algorithms.noisy_mean(key, total, std=1.0, divisor=1.0)
+
+    with pytest.warns(UserWarning, match="zero everywhere, so the noise alone is tested"):
+        noise.residuals_of(keys(30), release, exact=total)

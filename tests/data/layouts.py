@@ -100,6 +100,16 @@ def png(array):
     return out.getvalue()
 
 
+def picture(suffix, *, value=7, depth=8):
+    """A grey picture of 3 x 4 pixels in any format of Pillow."""
+    from PIL import Image
+
+    out = io.BytesIO()
+    pixels = np.arange(12).reshape(3, 4) * value
+    Image.fromarray(pixels.astype(np.uint8 if depth == 8 else np.uint16)).save(out, suffix)
+    return out.getvalue()
+
+
 def faces(people=("s1", "s2", "s10"), each=2, suffix="pgm"):
     """Picture j of person i is 10 i + j."""
     write = {"pgm": pgm, "png": png}[suffix]

@@ -41,7 +41,7 @@ def zipped(folder):
     with zipfile.ZipFile(folder / "mine.npz", "w") as archive:
         for name in ("x", "y"):
             archive.write(folder / f"{name}.npy", f"{name}.npy")
-    return data.load_own(folder / "mine.npz")
+    return data.load(folder / "mine.npz")
 
 
 READERS = {
@@ -65,16 +65,28 @@ READERS = {
     "adult.csv": (layouts.adult_csv(), tabular.read_adult),
     "npz": (
         {"mine.npz": layouts.npz(compress=False, **ARRAYS)},
-        lambda folder: data.load_own(folder / "mine.npz"),
+        lambda folder: data.load(folder / "mine.npz"),
     ),
     "compressed npz": (
         {"mine.npz": layouts.npz(**ARRAYS)},
-        lambda folder: data.load_own(folder / "mine.npz"),
+        lambda folder: data.load(folder / "mine.npz"),
     ),
     "npy": ({"x.npy": npy(X), "y.npy": npy(Y)}, zipped),
     "csv": (
         {"mine.csv": CSV.encode()},
-        lambda folder: data.load_own(folder / "mine.csv", label="label"),
+        lambda folder: data.load(folder / "mine.csv", label="label"),
+    ),
+    "semicolons": (
+        {"mine.csv": CSV.replace(",", ";").replace(".", ",").encode("utf-16")},
+        lambda folder: data.load(folder / "mine.csv", label="label", missing="median"),
+    ),
+    "webp": (
+        {"a/1.webp": layouts.picture("webp"), "b/1.webp": layouts.picture("webp", value=9)},
+        folder_of_images,
+    ),
+    "16 bits": (
+        {"a/1.png": layouts.picture("png", depth=16), "b/1.png": layouts.picture("png", depth=16)},
+        folder_of_images,
     ),
     "scores": (
         {
@@ -133,7 +145,7 @@ def refused(read, folder):
     return None
 
 
-@pytest.mark.parametrize("examples", [200, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [100, pytest.param(10_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("reader", READERS)
 def test_a_mutated_file_is_read_or_refused_in_one_line(tmp_path, reader, examples):
     files, read = READERS[reader]

@@ -11,10 +11,10 @@ def location(folder):
     return tabular.read_shokri(folder, name="location30", file="bangkok", num_classes=30)
 
 
-def check_refused(said, read, *args):
+def check_refused(message, read, *args):
     with pytest.raises(ValueError, match=r"^Expected") as caught:
         read(*args)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -25,10 +25,10 @@ def test_location(tmp_path, form):
         files = {"dataset_location.tgz": layouts.tgz(files)}
     elif form == "unquoted":
         files = {"bangkok": files["bangkok"].replace(b'"', b"").replace(b"\n", b"\r\n")}
-    held = location(layouts.lay(tmp_path, files))
-    assert held.x.tolist() == [[0, 1, 1], [1, 0, 0], [0, 0, 1]]
-    assert held.y.tolist() == [0, 29, 1]
-    assert held.x.dtype == np.float32
+    loaded = location(layouts.lay(tmp_path, files))
+    assert loaded.x.tolist() == [[0, 1, 1], [1, 0, 0], [0, 0, 1]]
+    assert loaded.y.tolist() == [0, 29, 1]
+    assert loaded.x.dtype == np.float32
 
 
 @pytest.mark.parametrize("form", ["pair", "folder", "archive", "one file"])
@@ -40,17 +40,17 @@ def test_texas(tmp_path, form):
         files = {f"texas/100/{name}": raw for name, raw in files.items()}
     elif form == "one file":
         files = {"dataset_texas": b'"100",0,1,1\n"1",1,0,0\n'}
-    held = tabular.read_shokri(
+    loaded = tabular.read_shokri(
         layouts.lay(tmp_path, files), name="texas100", file="dataset_texas", num_classes=100
     )
-    assert held.x.tolist() == [[0, 1, 1], [1, 0, 0]]
-    assert held.y.tolist() == [99, 0]
+    assert loaded.x.tolist() == [[0, 1, 1], [1, 0, 0]]
+    assert loaded.y.tolist() == [99, 0]
 
 
 @pytest.mark.parametrize(
-    ("raw", "said"),
+    ("raw", "message"),
     [
-        (b"", "found none"),
+        (b"", "got none"),
         (b'"1",0,2\n', "record 1"),
         (b'"1",0,1\n"1",0\n', "2 features in record 2"),
         (b'"1",0,1\n"31",0,1\n', "class from 1 to 30 in record 2"),
@@ -63,8 +63,8 @@ def test_texas(tmp_path, form):
         (b"1,0" * 2**20, "1 MiB"),
     ],
 )
-def test_damaged_text_is_one_line(tmp_path, raw, said):
-    check_refused(said, location, layouts.lay(tmp_path, {"bangkok": raw}))
+def test_damaged_text_is_one_line(tmp_path, raw, message):
+    check_refused(message, location, layouts.lay(tmp_path, {"bangkok": raw}))
 
 
 def test_missing_files_are_named(tmp_path):
@@ -75,20 +75,21 @@ def test_missing_files_are_named(tmp_path):
 
 
 def test_adult_as_uci_publishes_it(tmp_path):
-    held = tabular.read_adult(layouts.lay(tmp_path, layouts.adult()))
-    assert held.x.shape == (2, 104)
-    assert held.y.tolist() == [0, 1]
-    assert held.is_test.tolist() == [False, True]
-    assert "3 rows, 1 incomplete ones removed" in held.source
-    age, fnlwgt, years, gain, loss, hours = held.x[0, :6]
+    loaded = tabular.read_adult(layouts.lay(tmp_path, layouts.adult()))
+    assert loaded.x.shape == (2, 104)
+    assert loaded.y.tolist() == [0, 1]
+    assert loaded.is_test.tolist() == [False, True]
+    assert loaded.notes == ("Dropped 1 of 3 records with missing values.",)
+    assert loaded.class_names == ("<=50K", ">50K")
+    age, fnlwgt, years, gain, loss, hours = loaded.x[0, :6]
     assert age == pytest.approx((39 - 17) / (90 - 17))
     assert fnlwgt == pytest.approx((77516 - 12285) / (1490400 - 12285))
     assert years == pytest.approx(12 / 15)
     assert gain == pytest.approx(2174 / 99999)
     assert (loss, hours) == (0, pytest.approx(39 / 98))
     # One dummy of each of the eight categorical columns.
-    assert held.x[:, 6:].sum(1).tolist() == [8, 8]
-    assert set(np.unique(held.x[:, 6:])) == {0, 1}
+    assert loaded.x[:, 6:].sum(1).tolist() == [8, 8]
+    assert set(np.unique(loaded.x[:, 6:])) == {0, 1}
 
 
 def test_adult_as_one_csv_is_the_same(tmp_path):
@@ -100,7 +101,7 @@ def test_adult_as_one_csv_is_the_same(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("Bachelors", "Batchelors", "a known education in line 1"),
         ("39", "old", "a number as age"),
@@ -111,15 +112,15 @@ def test_adult_as_one_csv_is_the_same(tmp_path):
         ("39, ", '39, "', "commas|columns"),
     ],
 )
-def test_damaged_census_is_one_line(tmp_path, old, new, said):
+def test_damaged_census_is_one_line(tmp_path, old, new, message):
     files = layouts.adult()
     text = files["adult.data"].decode().replace(old, new)
     layouts.lay(tmp_path, {**files, "adult.data": text.encode(errors="surrogateescape")})
-    with pytest.raises(ValueError, match=f"^Expected.*({said})"):
+    with pytest.raises(ValueError, match=f"^Expected.*({message})"):
         tabular.read_adult(tmp_path)
 
 
 def test_a_census_without_complete_records(tmp_path):
     layouts.lay(tmp_path, {"adult.csv": (layouts.HEADER + "\n").encode()})
-    check_refused("found none", tabular.read_adult, tmp_path)
+    check_refused("got none", tabular.read_adult, tmp_path)
     check_refused("adult.data", tabular.read_adult, tmp_path / "none")

@@ -41,25 +41,30 @@ def refused(*args, **kwargs):
 
 
 def most_memory():
-    """Bytes this process has held at its fullest; Linux counts in KiB."""
+    """Bytes this process has loaded at its fullest; Linux counts in KiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 2**10
 
 
 def test_reads_the_published_layout(corpus):
-    held = text.load_pairs(corpus)
-    assert (list(held.source), list(held.target)) == (FR, EN)
-    assert (held.name, held.split, held.languages, len(held)) == ("tiny", "train", ("fr", "en"), 4)
-    assert "train.fr.gz" in held.origin
-    assert held.group is None
-    assert text.load_pairs(corpus, languages=("en", "fr")).source == held.target
+    loaded = text.load_pairs(corpus)
+    assert (list(loaded.source), list(loaded.target)) == (FR, EN)
+    assert (loaded.name, loaded.split, loaded.languages, len(loaded)) == (
+        "tiny",
+        "train",
+        ("fr", "en"),
+        4,
+    )
+    assert "train.fr.gz" in loaded.origin
+    assert loaded.group is None
+    assert text.load_pairs(corpus, languages=("en", "fr")).source == loaded.target
 
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n"])
 def test_line_ends_byte_order_marks_and_a_missing_last_newline(tmp_path, ending):
     (tmp_path / "val.fr").write_bytes(f"\ufeffun{ending}deux{ending}".encode())
     (tmp_path / "val.en").write_bytes(f"one{ending}two".encode())
-    held = text.load_pairs(tmp_path, split="val")
-    assert (held.source, held.target) == (("un", "deux"), ("one", "two"))
+    loaded = text.load_pairs(tmp_path, split="val")
+    assert (loaded.source, loaded.target) == (("un", "deux"), ("one", "two"))
 
 
 def test_several_gzip_members_and_lines_across_chunks(tmp_path):
@@ -69,8 +74,8 @@ def test_several_gzip_members_and_lines_across_chunks(tmp_path):
         gzip.compress(content[:9000]) + gzip.compress(content[9000:])
     )
     write(tmp_path, "a.en", lines)
-    held = text.load_pairs(tmp_path, split="a")
-    assert list(held.source) == list(held.target) == lines
+    loaded = text.load_pairs(tmp_path, split="a")
+    assert list(loaded.source) == list(loaded.target) == lines
 
 
 def test_people_become_groups(corpus):
@@ -92,9 +97,9 @@ def test_names_are_looked_up_in_data_dir_then_the_environment(corpus, monkeypatc
 
 
 def test_missing_files_are_named_with_their_layout(corpus, tmp_path):
-    said = refused(corpus, split="val")
-    assert "val.fr or val.fr.gz" in said
-    assert "'train.en', 'train.fr.gz'" in said
+    message = refused(corpus, split="val")
+    assert "val.fr or val.fr.gz" in message
+    assert "'train.en', 'train.fr.gz'" in message
     assert "train.fr[.gz]" in refused(tmp_path / "none")
     assert "two languages" in refused(corpus, languages=("fr", "fr"))
     assert "file names" in refused(corpus, split="../train")
@@ -108,10 +113,10 @@ def test_content_that_is_no_corpus(corpus):
     assert "UTF-8 in train.en, line 2" in refused(corpus)
     (corpus / "train.fr.gz").write_bytes(gzip.compress(b" \n\n"))
     (corpus / "train.en").write_bytes(b"\n\n")
-    assert "found none" in refused(corpus)
+    assert "got none" in refused(corpus)
     (corpus / "train.fr.gz").write_bytes(gzip.compress(b""))
     (corpus / "train.en").write_bytes(b"")
-    assert "found none" in refused(corpus)
+    assert "got none" in refused(corpus)
 
 
 def test_every_truncation_of_a_compressed_file_is_one_line(corpus):
@@ -141,15 +146,15 @@ def test_links_out_of_the_folder_and_what_is_no_file(corpus, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("block", "said"),
+    ("block", "message"),
     [(b"\n", "200-fold"), (b"a word\n", "200-fold"), (b"\0", "at most 1 MiB")],
     ids=["blank", "repeated", "one_line"],
 )
-def test_bombs_are_refused_while_they_are_read(corpus, block, said):
+def test_bombs_are_refused_while_they_are_read(corpus, block, message):
     bomb = gzip.compress(block * (2**24 // len(block))) * 64  # a GiB, in members
     (corpus / "train.fr.gz").write_bytes(bomb)
     before = most_memory()
-    assert said in refused(corpus)
+    assert message in refused(corpus)
     assert most_memory() - before < 2**28
 
 
@@ -160,8 +165,8 @@ def test_what_does_not_fit_in_memory_is_refused(corpus, monkeypatch):
 
 
 def test_tokens_are_words_and_single_signs():
-    told = vocabulary.tokenise("L'Été_2: <pad> e\u0301te\u0301…", lower=False)
-    assert told == ["L", "'", "Été_2", ":", "<", "pad", ">", "été", "…"]
+    listed = vocabulary.tokenise("L'Été_2: <pad> e\u0301te\u0301…", lower=False)
+    assert listed == ["L", "'", "Été_2", ":", "<", "pad", ">", "été", "…"]
     assert vocabulary.tokenise("ÉTÉ", lower=True) == ["été"]
     assert vocabulary.tokenise(" \t ", lower=True) == []
 
@@ -182,8 +187,8 @@ def test_the_digest_is_the_same_in_every_process():
         "from jaxpriv.data import vocabulary as v;"
         "print(v.Vocabulary.build(['a é'], min_count=1, lower=True).digest)"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == built.digest
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == built.digest
 
 
 def test_encodes_decodes_and_survives_json():
@@ -201,15 +206,15 @@ def test_encodes_decodes_and_survives_json():
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ([*vocabulary.SPECIAL, "a", "a"], "one twice"),
         (["a"], "begin with <pad>"),
         ("<pad>", "list of strings"),
     ],
 )
-def test_lists_that_are_no_vocabulary(words, said):
-    with pytest.raises(ValueError, match=f"Expected.*{said}"):
+def test_lists_that_are_no_vocabulary(words, message):
+    with pytest.raises(ValueError, match=f"Expected.*{message}"):
         vocabulary.Vocabulary.from_list(words, lower=True)
     with pytest.raises(ValueError, match="min_count >= 1"):
         vocabulary.Vocabulary.build(EN, min_count=0, lower=True)
@@ -217,11 +222,11 @@ def test_lists_that_are_no_vocabulary(words, said):
 
 def test_padded_rows_are_static_masked_and_say_what_was_cut():
     built = vocabulary.Vocabulary.build(["a b c d"], min_count=1, lower=True)
-    held = vocabulary.padded(["a", "a b c d", ""], built, max_length=4)
-    assert held.tokens.tolist() == [[1, 4, 2, 0], [1, 4, 5, 2], [1, 2, 0, 0]]
-    assert held.tokens.dtype == np.int32
-    assert held.mask.sum(1).tolist() == [3, 4, 2]
-    assert held.is_cut.tolist() == [False, True, False]
+    loaded = vocabulary.padded(["a", "a b c d", ""], built, max_length=4)
+    assert loaded.tokens.tolist() == [[1, 4, 2, 0], [1, 4, 5, 2], [1, 2, 0, 0]]
+    assert loaded.tokens.dtype == np.int32
+    assert loaded.mask.sum(1).tolist() == [3, 4, 2]
+    assert loaded.is_cut.tolist() == [False, True, False]
     assert vocabulary.padded([], built, max_length=4).tokens.shape == (0, 4)
     with pytest.raises(ValueError, match="max_length >= 2"):
         vocabulary.padded(["a"], built, max_length=1)
@@ -253,18 +258,18 @@ def test_boundaries_that_do_not_hold_everyone(lengths, bounds):
 
 def mutated(content, edits, cut):
     """Overwrites, inserts, deletes and doubles at places given as shares of the length."""
-    held = bytearray(content)
+    loaded = bytearray(content)
     for kind, where, piece in edits:
-        at = int(where * len(held))
+        at = int(where * len(loaded))
         if kind == "over":
-            held[at : at + len(piece)] = piece
+            loaded[at : at + len(piece)] = piece
         elif kind == "insert":
-            held[at:at] = piece
+            loaded[at:at] = piece
         elif kind == "delete":
-            del held[at : at + len(piece)]
+            del loaded[at : at + len(piece)]
         else:
-            held[at:at] = held[at : at + 40 * len(piece)]
-    return bytes(held[: int(cut * len(held))]) if cut < 1 else bytes(held)
+            loaded[at:at] = loaded[at : at + 40 * len(piece)]
+    return bytes(loaded[: int(cut * len(loaded))]) if cut < 1 else bytes(loaded)
 
 
 SHARE = st.floats(0, 1, exclude_max=True)
@@ -296,14 +301,14 @@ def fuzz(folder, ending, zipped, before, after, cut):
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*spoils an audit")
-            held = text.load_pairs(folder)
-        assert len(held.source) == len(held.target) == len(held.group) > 0
+            loaded = text.load_pairs(folder)
+        assert len(loaded.source) == len(loaded.target) == len(loaded.group) > 0
     except ValueError as e:
-        said = str(e)
+        message = str(e)
     else:
-        said = "Expected, and got, a corpus"
-    assert said.startswith("Expected")
-    assert "\n" not in said
+        message = "Expected, and got, a corpus"
+    assert message.startswith("Expected")
+    assert "\n" not in message
     assert time.monotonic() - begun < 10
 
 

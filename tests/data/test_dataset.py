@@ -31,15 +31,15 @@ def where(part, whole):
 
 def test_arrays_are_frozen_and_the_callers_are_not():
     x = np.zeros((3, 2), np.float32)
-    held = make(3, x=x)
+    loaded = make(3, x=x)
     with pytest.raises(ValueError, match="read-only"):
-        held.x[0, 0] = 1
+        loaded.x[0, 0] = 1
     x[0, 0] = 1
-    assert len(held) == 3
+    assert len(loaded) == 3
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"y": np.array([0, 1, 3])}, "Expected labels from 0 to 2"),
         ({"y": np.array([0, -1, 2])}, "Expected labels from 0 to 2"),
@@ -48,36 +48,36 @@ def test_arrays_are_frozen_and_the_callers_are_not():
         ({"x": np.zeros((0, 2)), "y": np.zeros(0, int)}, "at least one record"),
     ],
 )
-def test_refuses_arrays_that_do_not_fit(change, said):
+def test_refuses_arrays_that_do_not_fit(change, message):
     good = {"x": np.zeros((3, 2)), "y": np.array([0, 1, 2])}
-    with pytest.raises((ValueError, TypeError), match=said):
+    with pytest.raises((ValueError, TypeError), match=message):
         data.Dataset(**{**good, **change}, name="made", num_classes=3, source="a test")
 
 
 def test_subset_and_classes():
     group = np.arange(6) // 2
-    held = make(6, group=group, is_test=np.arange(6) > 3)
-    assert held.subset(np.array([4, 0])).group.tolist() == [2, 0]
-    some = held.take_classes([2, 0])
+    loaded = make(6, group=group, is_test=np.arange(6) > 3)
+    assert loaded.subset(np.array([4, 0])).group.tolist() == [2, 0]
+    some = loaded.take_classes([2, 0])
     assert some.y.tolist() == [1, 0, 1, 0]
-    assert where(some, held) == [0, 2, 3, 5]
+    assert where(some, loaded) == [0, 2, 3, 5]
     assert some.num_classes == 2
-    assert [len(part) for part in held.published_parts()] == [4, 2]
-    for classes, said in (([3], "from 0 to 2"), ([0, 0], "different"), ([], "different")):
-        with pytest.raises(ValueError, match=said):
-            held.take_classes(classes)
+    assert [len(part) for part in loaded.published_parts()] == [4, 2]
+    for classes, message in (([3], "from 0 to 2"), ([0, 0], "different"), ([], "different")):
+        with pytest.raises(ValueError, match=message):
+            loaded.take_classes(classes)
     with pytest.raises(ValueError, match="use split"):
         make(6).published_parts()
-    with pytest.raises(ValueError, match="found none"):
-        held.subset(np.array([0, 3])).take_classes([1])
+    with pytest.raises(ValueError, match="got none"):
+        loaded.subset(np.array([0, 3])).take_classes([1])
 
 
 @given(st.integers(0, 2**32), st.lists(st.integers(1, 10), min_size=1, max_size=3))
 def test_parts_by_row_are_disjoint_and_of_the_size_asked(seed, sizes):
-    held = make(30)
+    loaded = make(30)
     asked = {f"part{i}": size for i, size in enumerate(sizes)}
-    parts = held.split(np.random.default_rng(seed), sizes=asked)
-    at = [i for part in parts.values() for i in where(part, held)]
+    parts = loaded.split(np.random.default_rng(seed), sizes=asked)
+    at = [i for part in parts.values() for i in where(part, loaded)]
     assert [len(p) for p in parts.values()] == sizes
     assert len(set(at)) == len(at)
 
@@ -85,27 +85,27 @@ def test_parts_by_row_are_disjoint_and_of_the_size_asked(seed, sizes):
 @given(st.integers(0, 2**32))
 def test_parts_by_group_share_no_group(seed):
     rng = np.random.default_rng(seed)
-    held = make(60, group=rng.integers(0, 12, 60))
-    parts = held.split(rng, sizes={"member": 0.4, "test": 0.5})
+    loaded = make(60, group=rng.integers(0, 12, 60))
+    parts = loaded.split(rng, sizes={"member": 0.4, "test": 0.5})
     groups = [set(part.group.tolist()) for part in parts.values()]
     assert not groups[0] & groups[1]
     assert len(parts["member"]) <= 24
     # Short by less than one group.
-    assert len(parts["member"]) > 24 - np.bincount(held.group).max()
+    assert len(parts["member"]) > 24 - np.bincount(loaded.group).max()
     for part in parts.values():
-        assert len(part) == np.isin(held.group, part.group).sum()
+        assert len(part) == np.isin(loaded.group, part.group).sum()
 
 
 def test_every_record_is_equally_likely_to_be_drawn():
-    held, drawn = make(10), np.zeros(10)
+    loaded, drawn = make(10), np.zeros(10)
     for seed in range(400):
-        part = held.split(np.random.default_rng(seed), sizes={"a": 0.3, "b": 0.5})["b"]
-        drawn[where(part, held)] += 1
+        part = loaded.split(np.random.default_rng(seed), sizes={"a": 0.3, "b": 0.5})["b"]
+        drawn[where(part, loaded)] += 1
     assert abs(drawn / 400 - 0.5).max() < 5 * np.sqrt(0.25 / 400)
 
 
 @pytest.mark.parametrize(
-    ("sizes", "by", "said"),
+    ("sizes", "by", "message"),
     [
         ({"a": 20, "b": 0.5}, None, "at most 30"),
         ({"a": 0}, None, "Expected a >= 1"),
@@ -115,23 +115,23 @@ def test_every_record_is_equally_likely_to_be_drawn():
         ({"a": 0.5}, "person", "row, group"),
     ],
 )
-def test_split_refuses(sizes, by, said):
-    with pytest.raises(ValueError, match=said):
+def test_split_refuses(sizes, by, message):
+    with pytest.raises(ValueError, match=message):
         make(30).split(np.random.default_rng(0), sizes=sizes, by=by)
 
 
 def test_a_group_larger_than_a_part_is_said():
-    held = make(30, group=np.zeros(30, int))
+    loaded = make(30, group=np.zeros(30, int))
     with pytest.raises(ValueError, match="whole group in a"):
-        held.split(np.random.default_rng(0), sizes={"a": 0.5})
-    assert len(held.split(np.random.default_rng(0), sizes={"a": 0.5}, by="row")["a"]) == 15
+        loaded.split(np.random.default_rng(0), sizes={"a": 0.5})
+    assert len(loaded.split(np.random.default_rng(0), sizes={"a": 0.5}, by="row")["a"]) == 15
 
 
 def test_duplicates_are_counted_and_warned_about():
     x = np.repeat(np.arange(4, dtype=np.float32), 3)[:, None]
     x[1] = -0.0
-    held = make(12, classes=3, x=x)
-    assert data.num_duplicates(held) == 0
+    loaded = make(12, classes=3, x=x)
+    assert data.num_duplicates(loaded) == 0
     same = data.Dataset(x=x, y=np.zeros(12, int), name="made", num_classes=1, source="a test")
     assert data.num_duplicates(same) == 8
     halves = same.subset(np.arange(7)), same.subset(np.arange(7, 12))
@@ -140,12 +140,12 @@ def test_duplicates_are_counted_and_warned_about():
         same.split(np.random.default_rng(0), sizes={"member": 6, "test": 6})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        held.split(np.random.default_rng(0), sizes={"member": 6, "test": 6})
+        loaded.split(np.random.default_rng(0), sizes={"member": 6, "test": 6})
 
 
 def test_standardised_by_the_training_part_alone():
-    held = make(40, x=np.random.default_rng(1).normal(3, 2, (40, 4)).astype(np.float32))
-    train, test = held.subset(np.arange(20)), held.subset(np.arange(20, 40))
+    loaded = make(40, x=np.random.default_rng(1).normal(3, 2, (40, 4)).astype(np.float32))
+    train, test = loaded.subset(np.arange(20)), loaded.subset(np.arange(20, 40))
     apply = data.standardiser(train)
     np.testing.assert_allclose(apply(train).x.mean(0), 0, atol=1e-6)
     np.testing.assert_allclose(apply(train).x.std(0), 1, atol=1e-6)
@@ -164,16 +164,12 @@ def test_images_are_standardised_by_channel_and_constants_stay_finite():
     assert (out[..., 1] == 0).all()
 
 
-def test_class_names_go_with_their_classes():
-    named = data.Dataset(
-        x=np.zeros((3, 1), np.float32),
-        y=np.array([0, 1, 2]),
-        name="named",
-        num_classes=3,
-        source="here",
-        class_names=("a", "b", "c"),
-    )
-    assert named.take_classes([2, 0]).class_names == ("c", "a")
-    assert named.subset(np.array([0])).class_names == ("a", "b", "c")
-    with pytest.raises(ValueError, match="Expected 3 class names in named, got 2"):
-        dataclasses.replace(named, class_names=("a", "b"))
+def test_class_names_and_notes_follow_the_records():
+    made = make(6)
+    assert made.class_names == ("0", "1", "2")
+    named = dataclasses.replace(made, class_names=("a", "b", "c"), notes=("n",), not_private=("p",))
+    part = named.take_classes([2, 0])
+    assert (part.class_names, part.notes, part.not_private) == (("c", "a"), ("n",), ("p",))
+    assert named.subset(np.arange(2)).class_names == ("a", "b", "c")
+    with pytest.raises(ValueError, match="Expected 3 class_names for made, got 2"):
+        dataclasses.replace(made, class_names=("a", "b"))

@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 
 from jaxpriv import _check, units
+
+_HASHED_ROWS = 1024  # at a time, which bounds the memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,12 +22,15 @@ class Dataset:
 
     x: features or images; images and binary features in [0, 1].
     y: class of each record, 0 to num_classes - 1.
-    name: what it is called here.
-    num_classes: number of labels.
-    source: where the arrays came from, and what was done to them.
-    group: the person or household that a record belongs to, where records of one are dependent.
-    is_test: whether its publisher put a record into the test part, where there is one.
-    class_names: names of the classes 0, 1, ..., where they have names.
+    name: name of the data set.
+    num_classes: number of classes.
+    source: files that the arrays come from.
+    group: person or household of each record, where the records of one are dependent.
+    is_test: whether the publisher put a record into the test part, where there is one.
+    class_names: names of the classes in the order of their numbers; "0", "1", ... by default.
+    notes: sentences on what was converted, left out or imputed.
+    not_private: sentences on preprocessing that depends on the records and that no epsilon
+      covers.
     """
 
     x: Float[np.ndarray, "n ..."]
@@ -35,7 +40,9 @@ class Dataset:
     source: str
     group: Int[np.ndarray, " n"] | None = None
     is_test: Bool[np.ndarray, " n"] | None = None
-    class_names: tuple[str, ...] | None = None
+    class_names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    not_private: tuple[str, ...] = ()
 
     def __post_init__(self):
         if len(self.y) == 0:
@@ -47,11 +54,12 @@ class Dataset:
                 frozen = array.view()
                 frozen.setflags(write=False)
                 object.__setattr__(self, field, frozen)
-        if self.class_names is not None and len(self.class_names) != self.num_classes:
+        names = self.class_names or tuple(map(str, range(self.num_classes)))
+        if len(names) != self.num_classes:
             raise ValueError(
-                f"Expected {self.num_classes} class names in {self.name}, "
-                f"got {len(self.class_names)}."
+                f"Expected {self.num_classes} class_names for {self.name}, got {len(names)}."
             )
+        object.__setattr__(self, "class_names", names)
         low, high = int(self.y.min()), int(self.y.max())
         if low < 0 or high >= self.num_classes:
             raise ValueError(
@@ -63,13 +71,13 @@ class Dataset:
         return len(self.y)
 
     def subset(self, indices: Int[np.ndarray, " m"] | Bool[np.ndarray, " n"]) -> "Dataset":
-        """Takes some of the records, in the order given.
+        """Selects records, in the order given.
 
         Args:
           indices: positions, or a mask over all records.
 
         Returns:
-          Those records; classes keep their numbers.
+          The selected records; classes keep their numbers.
         """
         return replace(
             self,
@@ -80,26 +88,26 @@ class Dataset:
         )
 
     def published_parts(self) -> tuple["Dataset", "Dataset"]:
-        """The training and the test part as published.
+        """Returns the training and the test part as published.
 
         Raises:
-          ValueError: if the publisher made no such split.
+          ValueError: if the data set has one part only.
         """
         if self.is_test is None:
-            raise ValueError(f"Expected published parts in {self.name}, found one pool: use split.")
+            raise ValueError(f"Expected published parts in {self.name}, got one pool: use split.")
         return self.subset(~self.is_test), self.subset(self.is_test)
 
     def take_classes(self, classes: Sequence[int]) -> "Dataset":
-        """Keeps the records of some classes, renumbered 0, 1, ... in the order given.
+        """Selects the records of some classes, renumbered 0, 1, ... in the order given.
 
         Args:
           classes: different class numbers.
 
         Returns:
-          Their records, in the order of this data set.
+          The records of these classes, in the order of this data set.
 
         Raises:
-          ValueError: if a class is not there, or named twice.
+          ValueError: if a class does not exist or is repeated.
         """
         for c in classes:
             if c not in range(self.num_classes):
@@ -108,13 +116,17 @@ class Dataset:
             raise ValueError(f"Expected different classes, got {list(classes)}.")
         new = np.full(self.num_classes, -1, self.y.dtype)
         new[list(classes)] = np.arange(len(classes))
-        is_kept = new[self.y] >= 0
-        if not is_kept.any():
-            raise ValueError(f"Expected records of the classes {list(classes)}, found none.")
-        # In two steps, since a class number of before may not be one of after.
-        kept = self.subset(is_kept)
-        names = self.class_names and tuple(self.class_names[c] for c in classes)
-        return replace(kept, y=new[kept.y], num_classes=len(classes), class_names=names)
+        is_selected = new[self.y] >= 0
+        if not is_selected.any():
+            raise ValueError(f"Expected records of the classes {list(classes)}, got none.")
+        # In two steps, since an old class number may exceed the new number of classes.
+        selected = self.subset(is_selected)
+        return replace(
+            selected,
+            y=new[selected.y],
+            num_classes=len(classes),
+            class_names=tuple(self.class_names[c] for c in classes),
+        )
 
     def split(
         self,
@@ -125,14 +137,14 @@ class Dataset:
     ) -> dict[str, "Dataset"]:
         """Splits into disjoint random parts, such as member, reference, shadow and test.
 
-        By group, whole groups are drawn in random order and a part takes them until the next
-        would exceed its size: it holds at most that many records, and no group is in two parts.
+        By group, groups are drawn in random order and a part takes them until the next one would
+        exceed its size, so no group is in two parts and no part exceeds its size.
 
         Args:
-          rng: consumed.
-          sizes: of each part by name: a whole number counts records, a fraction in (0, 1) is of
-            all records.
-          by: "row" or "group"; by group wherever there is one, unless said otherwise.
+          rng: random generator.
+          sizes: size of each part by name: a whole number counts records, a fraction in (0, 1)
+            is a share of all records.
+          by: "row" or "group"; None splits by group if the data set has groups.
 
         Returns:
           The parts, by the same names; records in the order of this data set.
@@ -143,7 +155,7 @@ class Dataset:
         by = by or ("row" if self.group is None else "group")
         _check.one_of(("row", "group"), by=by)
         if by == "group" and self.group is None:
-            raise ValueError(f"Expected a group in {self.name} to split by, found none.")
+            raise ValueError(f"Expected a group in {self.name} to split by, got none.")
         counts = {name: _count(name, size, len(self)) for name, size in sizes.items()}
         if sum(counts.values()) > len(self):
             raise ValueError(
@@ -160,7 +172,7 @@ class Dataset:
 
 
 def _count(name: str, size: int | float, n: int) -> int:
-    """A size in records: whole numbers are counts, others fractions."""
+    """Converts a size to a number of records: whole numbers are counts, others fractions."""
     if isinstance(size, int):
         _check.positive_int(**{name: size})
         return size
@@ -172,7 +184,7 @@ def _warn_of_shared(parts: Mapping[str, Dataset]) -> None:
     seen: set[bytes] = set()
     shared = 0
     for part in parts.values():
-        digests = _digests(part)
+        digests = row_digests(part.x, part.y)
         shared += sum(d in seen for d in digests)
         seen.update(digests)
     if shared:
@@ -183,28 +195,43 @@ def _warn_of_shared(parts: Mapping[str, Dataset]) -> None:
         )
 
 
-def _digests(dataset: Dataset) -> list[bytes]:
-    # Adding zero makes -0.0 equal 0.0 in bytes too.
-    return [
-        hashlib.blake2b((x + 0.0).tobytes() + bytes(str(y), "ascii"), digest_size=16).digest()
-        for x, y in zip(dataset.x, dataset.y, strict=True)
-    ]
+def row_digests(x: Shaped[np.ndarray, "n ..."], y: Shaped[np.ndarray, "n ..."]) -> list[bytes]:
+    """Hashes each record with its label, such that equal records have equal hashes.
+
+    Args:
+      x: features of any type.
+      y: labels.
+
+    Returns:
+      Hashes of 16 bytes.
+    """
+    digests = []
+    for start in range(0, len(x), _HASHED_ROWS):
+        block, labels = x[start : start + _HASHED_ROWS], y[start : start + _HASHED_ROWS]
+        if block.dtype.kind == "f":
+            block = block + block.dtype.type(0)  # -0.0 becomes 0.0
+        rows = np.ascontiguousarray(block).reshape(len(block), -1)
+        digests += [
+            hashlib.blake2b(row.tobytes() + str(label).encode(), digest_size=16).digest()
+            for row, label in zip(rows, labels.tolist(), strict=True)
+        ]
+    return digests
 
 
 def num_duplicates(dataset: Dataset) -> int:
     """Counts records that equal an earlier one in features and class.
 
     Args:
-      dataset: any.
+      dataset: any data set.
 
     Returns:
-      How many would go if each were kept once.
+      The number of records that would be removed to make all distinct.
     """
-    return len(dataset) - len(set(_digests(dataset)))
+    return len(dataset) - len(set(row_digests(dataset.x, dataset.y)))
 
 
 def num_shared(first: Dataset, second: Dataset) -> int:
-    """Counts records of `second` that also are in `first`, by features and class.
+    """Counts records of `second` that are also in `first`, by features and class.
 
     Args:
       first: for instance the members.
@@ -213,21 +240,22 @@ def num_shared(first: Dataset, second: Dataset) -> int:
     Returns:
       The number of records of `second`; an audit needs 0.
     """
-    held = set(_digests(first))
-    return sum(d in held for d in _digests(second))
+    digests = set(row_digests(first.x, first.y))
+    return sum(digest in digests for digest in row_digests(second.x, second.y))
 
 
 def standardiser(train: Dataset) -> Callable[[Dataset], Dataset]:
-    """Makes features of mean 0 and deviation 1, as measured on the training part alone.
+    """Makes features of mean 0 and standard deviation 1 on the training part.
 
-    Images are measured by channel, other records by feature; what is constant in training is
-    only shifted. Measured on members, mean and deviation are themselves not private.
+    The mean and deviation are those of each channel of images, and of each feature of other
+    records; a feature that is constant in training is only shifted. Where the training part has
+    members, mean and deviation are not private.
 
     Args:
       train: the training part.
 
     Returns:
-      A function that standardises any part with the training part's numbers.
+      A function that standardises any part with the mean and deviation of the training part.
     """
     axes = tuple(range(train.x.ndim - 1)) if train.x.ndim == 4 else (0,)
     mean = train.x.mean(axes, dtype=np.float64).astype(train.x.dtype)

