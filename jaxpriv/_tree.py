@@ -52,6 +52,11 @@ def take(tree: PyTree, indices: Array) -> PyTree:
     return jax.tree.map(lambda leaf: leaf[indices], tree)
 
 
+def zeros(shapes: PyTree) -> PyTree:
+    """Returns zeros in the shapes and types of the leaves."""
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+
+
 def norm(x: Array) -> Float[Array, ""]:
     """Euclidean norm of one array, float32 or wider; finite entries are scaled before squaring."""
     x = wide(x)

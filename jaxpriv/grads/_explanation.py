@@ -114,7 +114,7 @@ def explain(
         if k in gradient.factors:
             factors = [_first(f) for f in gradient.factors[k]]
             macs = sum(map(_ghost_cost.macs, factors))
-            method = " + ".join(map(_ghost_cost.method, factors))
+            method = " + ".join(_ghost_cost.method(f, batch_size) for f in factors)
             stored = sum(map(_bytes, jax.tree.leaves(gradient.factors[k])))
         else:
             method, macs, stored = "second pass", 0, 0

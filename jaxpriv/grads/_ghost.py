@@ -96,14 +96,17 @@ def gradients(plan: Plan, params: Params, batch: Batch, keys: Keys) -> _ghost_ru
 
     def one(example, key):
         gradient = _ghost_run.gradient(plan, leaves, jax.tree.leaves((example, key)))
-        factors = {k: _cheapest(plan.blocks[k], factors) for k, factors in gradient.factors.items()}
+        factors = {
+            k: _cheapest(plan.blocks[k], factors, keys.shape[0])
+            for k, factors in gradient.factors.items()
+        }
         return gradient._replace(factors=factors)
 
     return jax.vmap(one)(batch, keys)
 
 
-def _cheapest(block: Block, factors: list[Factor]) -> list[Factor]:
-    if any(_ghost_cost.method(factor) == "gradient" for factor in factors):
+def _cheapest(block: Block, factors: list[Factor], rows: int) -> list[Factor]:
+    if any(_ghost_cost.method(factor, rows) == "gradient" for factor in factors):
         return [_ghost_factors.multiplied_out(factors, _num_rows(block))]
     return factors
 

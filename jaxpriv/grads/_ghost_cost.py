@@ -19,20 +19,22 @@ class Rates(NamedTuple):
     """Time of each kind of work, in multiplications of a small batched product.
 
     total: a multiplication of the one large product of a total.
-    entry: a number of a per-example gradient, written once and read twice.
-    cache: bytes of activations at which a batch leaves the caches; None: no limit is worthwhile.
+    entry: a number of a per-example gradient, written once and read twice, in memory.
+    cached_entry: the same where the gradients of all rows fit into the caches.
+    cache: bytes at which a batch leaves the caches; None: no limit is worthwhile.
     """
 
     total: float
     entry: float
+    cached_entry: float
     cache: int | None
 
 
 # cpu: measured on two cores, batch 256, t from 2 to 256, sides from 16 to 1024 (README, "What it
 # costs"). Accelerators: from the ratio of their bandwidth to their arithmetic; not measured.
-_RATES = {"cpu": Rates(0.7, 40.0, 2**26)}
-_ACCELERATOR = Rates(1.0, 100.0, None)
-_FEWEST_ROWS = 16
+_RATES = {"cpu": Rates(0.7, 40.0, 8.0, 2**24)}
+_ACCELERATOR = Rates(1.0, 100.0, 100.0, None)
+_FEWEST_ROWS = 32
 """Smaller pieces spend more on starting products than the caches save."""
 
 
@@ -60,11 +62,12 @@ def macs(factor: Factor) -> int:
     return math.prod(groups) * (gram + t * i * o)
 
 
-def method(factor: Factor) -> str:
+def method(factor: Factor, rows: int) -> str:
     """Chooses the form of a factor.
 
     Args:
       factor: of one example; shapes suffice.
+      rows: number of examples that are processed at a time.
 
     Returns:
       "outer product", "gram", "gradient" or "lookup".
@@ -77,8 +80,11 @@ def method(factor: Factor) -> str:
     if t == 1:
         return "outer product"
     rates = _rates()
+    gradients = rows * math.prod(factor.left.shape[:-2]) * i * o * 4
+    fits = rates.cache is not None and gradients <= rates.cache
+    entry = rates.cached_entry if fits else rates.entry
     gram = t * t * (i + o) + rates.total * t * i * o
-    return "gram" if gram < (t + rates.entry) * i * o else "gradient"
+    return "gram" if gram < (t + entry) * i * o else "gradient"
 
 
 def microbatch_size(working_set: int, rows: int) -> int:
@@ -91,7 +97,7 @@ def microbatch_size(working_set: int, rows: int) -> int:
       rows: of the batch.
 
     Returns:
-      A power of two, at least 16, or `rows` if all of them fit.
+      A power of two, at least 32, or `rows` if all of them fit.
     """
     cache = _rates().cache
     if cache is None or working_set * rows <= cache:

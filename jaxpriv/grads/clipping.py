@@ -12,9 +12,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxpriv import _check, _tree
-from jaxpriv._types import RELATIONS, Batch, Example, Keys, Loss, Params, Relation, Scalar
-from jaxpriv.grads import _explanation, _ghost, _ghost_cost, _ghost_plan, _per_example
+from jaxpriv._types import RELATIONS, Batch, Example, Loss, Params, Relation, Scalar
+from jaxpriv.grads import (
+    _explanation,
+    _ghost,
+    _ghost_cost,
+    _ghost_plan,
+    _per_example,
+    microbatching,
+)
 from jaxpriv.grads._per_example import ClippedSum
+from jaxpriv.grads.microbatching import MicrobatchSize
 
 SMALLEST_CLIP_NORM = 1e-12
 
@@ -32,7 +40,7 @@ class ClippedGrad:
 
     loss: Loss
     clip_norm: Scalar
-    microbatch_size: int | Literal["auto"] | None
+    microbatch_size: MicrobatchSize
     method: Literal["ghost", "explicit"]
 
     def sensitivity(self, relation: Relation) -> Scalar:
@@ -118,32 +126,17 @@ class ClippedGrad:
             return ClippedSum(zeros, jnp.zeros(0)), jnp.zeros(0)
         keys = jax.random.split(key, mask.shape[0])
         with nn.intercept_methods(_refuse_batch_statistics):
-            clipped, values = self._in_microbatches(params, batch, mask, keys)
-        return clipped, jnp.where(mask, values, 0)
+            plan = _ghost_plan.make_plan(self.loss, params, *_ghost.one_row(batch, keys))
 
-    def _in_microbatches(
-        self, params: Params, batch: Batch, mask: Bool[Array, " b"], keys: Keys
-    ) -> tuple[ClippedSum, Float[Array, " b"]]:
-        rows = mask.shape[0]
-        plan = _ghost_plan.make_plan(self.loss, params, *_ghost.one_row(batch, keys))
-        size = self._rows_at_a_time(plan, rows)
-        if size >= rows:
-            return self._sum_clipped(plan, params, batch, mask, keys)
-        count = -(-rows // size)
-        wrapped = jnp.arange(count * size) % rows
-        pieces = jax.tree.map(
-            lambda x: x[wrapped].reshape(count, size, *x.shape[1:]), (batch, keys)
-        )
-        real = (mask[wrapped] & (jnp.arange(count * size) < rows)).reshape(count, size)
+            def sum_rows(batch, mask, keys):
+                clipped, values = self._sum_clipped(plan, params, batch, mask, keys)
+                return clipped.total, (clipped.norms, values)
 
-        def add(total, piece):
-            (batch, keys), mask = piece
-            clipped, values = self._sum_clipped(plan, params, batch, mask, keys)
-            return jax.tree.map(jnp.add, total, clipped.total), (clipped.norms, values)
-
-        start = jax.tree.map(lambda x: jnp.zeros(x.shape, _tree.wide_dtype(x.dtype)), params)
-        total, (norms, values) = jax.lax.scan(add, start, (pieces, real))
-        return ClippedSum(total, norms.reshape(-1)[:rows]), values.reshape(-1)[:rows]
+            size = self._rows_at_a_time(plan, mask.shape[0])
+            total, (norms, values) = microbatching.accumulate(
+                sum_rows, batch, mask, keys, size=size
+            )
+        return ClippedSum(total, norms), jnp.where(mask, values, 0)
 
     def _rows_at_a_time(self, plan: _ghost_plan.Plan, rows: int) -> int:
         if self.microbatch_size == "auto":
@@ -161,7 +154,7 @@ class ClippedGrad:
 
 
 def clipped_grad(
-    loss: Loss, *, clip_norm: float, microbatch_size: int | Literal["auto"] | None = None
+    loss: Loss, *, clip_norm: float, microbatch_size: MicrobatchSize = None
 ) -> ClippedGrad:
     """Clips each example's gradient to clip_norm and sums them, for any JAX function.
 
@@ -202,7 +195,7 @@ def clipped_grad(
 
 
 def explicit_clipped_grad(
-    loss: Loss, *, clip_norm: float, microbatch_size: int | Literal["auto"] | None = None
+    loss: Loss, *, clip_norm: float, microbatch_size: MicrobatchSize = None
 ) -> ClippedGrad:
     """Clips as `clipped_grad` does, by forming every per-example gradient: slow, and its oracle.
 
@@ -221,8 +214,7 @@ def _clipped_grad(loss, clip_norm, microbatch_size, method) -> ClippedGrad:
     _check.positive(clip_norm=clip_norm)
     if clip_norm < SMALLEST_CLIP_NORM:
         raise ValueError(f"Expected clip_norm >= {SMALLEST_CLIP_NORM}, got clip_norm={clip_norm}.")
-    if microbatch_size not in (None, "auto"):
-        _check.positive_int(microbatch_size=microbatch_size)
+    microbatching.check_size(microbatch_size)
     return ClippedGrad(
         loss=loss, clip_norm=float(clip_norm), microbatch_size=microbatch_size, method=method
     )

@@ -22,7 +22,8 @@ UNITS: tuple[Unit, ...] = typing.get_args(Unit)
 
 _TRAINING = (
     "epsilon", "delta", "relation", "no_dp", "data", "label", "group", "exclude", "missing",
-    "unit", "shadows", "width", "sampling_prob", "clip_norm", "steps", "learning_rate", "plain_steps", "plain_learning_rate",
+    "unit", "shadows", "width", "sampling_prob", "clip_norm", "steps", "learning_rate",
+    "plain_steps", "plain_learning_rate",
 )  # fmt: skip
 """Settings without a meaning where the outputs of models come from a file."""
 

@@ -13,7 +13,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from jaxpriv import _check, _tree
 from jaxpriv._types import Batch, Loss, Params, Sampler, Scalar
-from jaxpriv.grads import ClippedGrad
+from jaxpriv.grads import ClippedGrad, microbatching
+from jaxpriv.grads.microbatching import MicrobatchSize
 from jaxpriv.training import _arguments
 
 if TYPE_CHECKING:
@@ -76,13 +77,20 @@ class Algorithm(NamedTuple):
     event: Callable[[int], "DpEvent"]
 
 
-def sgd(loss: Loss, optimizer: optax.GradientTransformation, sampler: Sampler) -> Algorithm:
+def sgd(
+    loss: Loss,
+    optimizer: optax.GradientTransformation,
+    sampler: Sampler,
+    *,
+    microbatch_size: MicrobatchSize = None,
+) -> Algorithm:
     """Follows the mean gradient of each batch. No privacy.
 
     Args:
       loss: `loss(params, example, key)`, a scalar for one example.
       optimizer: any optax transformation.
       sampler: any; the mean is over the rows that were drawn.
+      microbatch_size: number of rows processed at a time, or "auto", as for `clipped_grad`.
 
     Returns:
       The algorithm; its event is the non-private one.
@@ -92,25 +100,38 @@ def sgd(loss: Loss, optimizer: optax.GradientTransformation, sampler: Sampler) -
     """
     _arguments.check_optimizer(optimizer)
     _arguments.check_sampler(sampler)
+    microbatching.check_size(microbatch_size)
     if not callable(loss):
         raise ValueError(
             f"Expected loss(params, example, key) as a function, got {type(loss).__name__}."
         )
 
-    def mean_loss(params, batch, mask, key):
-        keys = jax.random.split(key, mask.shape[0])
+    def total_loss(params, batch, mask, keys):
         losses = jax.vmap(loss, in_axes=(None, 0, 0))(params, batch, keys)
         if getattr(losses, "shape", None) != mask.shape:
             raise ValueError(
                 "Expected loss(params, example, key) to return a scalar, "
                 f"got {_one_example(losses)} for one example."
             )
-        count = jnp.maximum(mask.sum(), 1).astype(losses.dtype)
-        return jnp.where(mask, losses, 0).sum() / count, losses
+        return jnp.where(mask, losses, 0).sum(), losses
 
     def update(key, state, batch, mask):
-        grad = jax.value_and_grad(mean_loss, has_aux=True)
-        (value, losses), grads = grad(state.params, batch, mask, key)
+        keys, rows = jax.random.split(key, mask.shape[0]), mask.shape[0]
+        size = rows if microbatch_size is None else microbatch_size
+        if size == "auto":
+            example = jax.tree.map(lambda x: x[0], batch)
+            size = microbatching.suggested_size(
+                loss, state.params, example, keys[0], batch_size=rows
+            )
+
+        def sum_rows(batch, mask, keys):
+            grad = jax.grad(total_loss, has_aux=True)
+            return grad(state.params, batch, mask, keys)
+
+        grads, losses = microbatching.accumulate(sum_rows, batch, mask, keys, size=size)
+        count = jnp.maximum(mask.sum(), 1)
+        grads = jax.tree.map(lambda g: g / count.astype(g.dtype), grads)
+        value = jnp.where(mask, losses, 0).sum() / count.astype(losses.dtype)
         info = SgdInfo(value, mask.sum(), (mask & ~jnp.isfinite(losses)).sum())
         return apply_gradient(optimizer, state, grads), info
 
