@@ -242,8 +242,8 @@ class _Walk:
         """A rematerialised body; where its records are saved it is evaluated like any other."""
         eqn = region.closed.jaxpr.eqns[i]
         self._body((*path, i), eqn.params["jaxpr"])
-        inside = remat if (*path, i) in self.saved else (remat or (*path, i))
-        region.inner[i] = self.region((*path, i), operands, scans, inside)
+        enclosing = remat if (*path, i) in self.saved else (remat or (*path, i))
+        region.inner[i] = self.region((*path, i), operands, scans, enclosing)
 
     def _body(self, path: Path, jaxpr: Any) -> core.ClosedJaxpr:
         if path not in self.inlined:

@@ -143,28 +143,30 @@ def _has_no_records(region: Region) -> bool:
 def _with_norm(eqn: Any, site: Site, dummy: Array, values: list[Any]) -> Array:
     """Evaluates a site so that the dummy's gradient is the norm of the view's gradient."""
     at = site.position
-    view, others = jax.lax.stop_gradient(values[at]), values[:at] + values[at + 1 :]
+    view, operands = jax.lax.stop_gradient(values[at]), values[:at] + values[at + 1 :]
 
-    def product(others, view):
-        return _ghost_jaxpr.bind(eqn, [*others[:at], view, *others[at:]])[0]
+    def product(operands, view):
+        return _ghost_jaxpr.bind(eqn, [*operands[:at], view, *operands[at:]])[0]
 
     @jax.custom_vjp
-    def evaluate(others, view, dummy):
+    def evaluate(operands, view, dummy):
         del dummy
-        return product(others, view)
+        return product(operands, view)
 
-    def forward(others, view, dummy):
-        return evaluate(others, view, dummy), (others, view)
+    def forward(operands, view, dummy):
+        return evaluate(operands, view, dummy), (operands, view)
 
     def backward(saved, delta):
-        others, view = saved
-        (cotangents,) = jax.vjp(lambda others: product(others, view), others)[1](delta)
-        operand = None if site.operand is None else [*others[:at], view, *others[at:]][site.operand]
+        operands, view = saved
+        (cotangents,) = jax.vjp(lambda operands: product(operands, view), operands)[1](delta)
+        operand = (
+            None if site.operand is None else [*operands[:at], view, *operands[at:]][site.operand]
+        )
         norm = _ghost_factors.norm([site.factor(operand, delta)])
         return cotangents, jnp.zeros_like(view), norm.astype(dummy.dtype)
 
     evaluate.defvjp(forward, backward)
-    return evaluate(others, view, dummy)
+    return evaluate(operands, view, dummy)
 
 
 def _factor(use: Use, records: Tape, cotangents: Tape) -> Factor:

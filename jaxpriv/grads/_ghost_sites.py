@@ -239,11 +239,11 @@ def _dynamic_slice(eqn: Any, operands: list[View | None]) -> Site | None:
         return None
     (axis,) = axes
     columns, order = _sorted(view, _without(len(view.axes), (axis,)))
-    others, num_rows = _without(len(view.axes), (axis,)), view.shape[axis]
+    rest, num_rows = _without(len(view.axes), (axis,)), view.shape[axis]
 
     def factor(start: Array, delta: Array) -> Factor:
         ids = jnp.clip(start.reshape(1), 0, num_rows - 1).astype(jnp.int32)
-        return Lookup(ids, _flat(delta, (axis,), tuple(others[i] for i in order)))
+        return Lookup(ids, _flat(delta, (axis,), tuple(rest[i] for i in order)))
 
     return _lookup(view, axis, columns, 1 + axis, factor)
 
