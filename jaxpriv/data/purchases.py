@@ -8,7 +8,6 @@ import hashlib
 import importlib.metadata
 import io
 import os
-import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -191,18 +190,12 @@ def _store(path: Path, build: Build) -> None:
     x, y, group = build
     width = np.array(x.shape[1], np.int32)
     arrays = {"bits": np.packbits(x, axis=1), "width": width, "y": y, "group": group}
-    partial = None
+    stream = io.BytesIO()
+    np.savez_compressed(stream, digest=_digest(arrays), **arrays)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as stream:
-            partial = Path(stream.name)
-            np.savez_compressed(stream, digest=_digest(arrays), **arrays)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(partial, path)
+        _files.write_whole(path, stream.getvalue())
     except OSError as e:
-        if partial is not None:
-            partial.unlink(missing_ok=True)
         message = (
             f"Could not keep purchases at {path}: {_files.one_line(e)}; the next load rebuilds."
         )

@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 import time
 import warnings
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from jaxpriv import _check
+from jaxpriv import _check, _files
 from jaxpriv.training import _identity
 
 _MANIFEST = "manifest.json"
@@ -316,12 +315,7 @@ def _commit(path: Path, text: str) -> None:
         for name in names:
             _sync(Path(folder) / name)
         _sync(Path(folder))
-    handle, name = tempfile.mkstemp(dir=path.parent.parent)
-    with os.fdopen(handle, "w", encoding="utf8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(name, path)
+    _files.write_whole(path, text.encode())
 
 
 def _sync(path: Path) -> None:

@@ -99,7 +99,7 @@ def test_the_promise_of_a_group_counts_its_records(monkeypatch):
     stated = promise.stated()
     assert (stated.unit, stated.size) == ("group", 3)
     num_members = int(split.is_member.sum())
-    sampler = recipe.make_alg(num_members).sampler
+    sampler = recipe.make_alg(num_members, None).sampler
     usual = sampling.poisson(num_members, sampling_prob=0.1).capacity
     assert sampler.capacity == min(num_members, usual + 3)
     record = promise.guarantees[0]
