@@ -35,7 +35,7 @@ class Region:
     anchors: variable -> index; a perturbation is added to each.
     records: variable -> index; its value is recorded.
     inner: equation -> region of its body.
-    norms: equation -> site, in a rematerialised region: the site's squared norm is the cotangent
+    norms: equation -> site, in a rematerialised region: the norm of the view is the cotangent
       of a scalar, and nothing is recorded.
     """
 
@@ -73,7 +73,7 @@ class Use(NamedTuple):
     record: index of the operand among the region's records; None: it is not needed.
     delta: cotangent of the output.
     scans: (length, whether it counts as positions) of each enclosing scan, outermost first.
-    rematerialised: whether the norm is taken in the backward pass.
+    remat: path of the region in whose backward pass the norm is taken; None: it is recorded.
     """
 
     path: Path
@@ -82,7 +82,7 @@ class Use(NamedTuple):
     record: int | None
     delta: Delta
     scans: tuple[tuple[int, bool], ...]
-    rematerialised: bool
+    remat: Path | None
 
 
 class Block(NamedTuple):
@@ -115,7 +115,7 @@ class Plan:
     @property
     def two_passes(self) -> bool:
         """Whether totals need a second backward pass, of the weighted losses."""
-        return any(use.rematerialised for block in self.blocks for use in block.uses)
+        return any(use.remat is not None for block in self.blocks for use in block.uses)
 
 
 def make_plan(loss: Loss, params: Params, example: Example, key: PyTree) -> Plan:
@@ -264,13 +264,13 @@ class _Walk:
             if not wide or any(is_position for _, is_position in kinds):
                 self._save(remat)
             region.norms[i] = site
-            use = Use(path, i, site, None, Delta(None), kinds, True)
+            use = Use(path, i, site, None, Delta(None), kinds, remat)
         else:
             record = None
             if site.operand is not None:
                 record = _index(region.records, eqn.invars[site.operand])
             delta = _delta(region, eqn.outvars[0], reads, readers)
-            use = Use(path, i, site, record, delta, kinds, False)
+            use = Use(path, i, site, record, delta, kinds, None)
         self.uses.append(use)
         return None
 
@@ -298,19 +298,9 @@ class _Walk:
                 self.mark(source, "used through two different views")
             if len(group) > 1:
                 for use in group:
-                    if use.rematerialised:
-                        self._save(_enclosing_remat(self, use))
+                    if use.remat is not None:
+                        self._save(use.remat)
         return tuple(Block(s, group[0].site.layout, tuple(group)) for s, group in uses.items())
-
-
-def _enclosing_remat(walk: _Walk, use: Use) -> Path:
-    """The outermost region on a use's path that is rematerialised and not saved."""
-    for end in range(1, len(use.path) + 1):
-        path = use.path[:end]
-        eqn = walk.inlined[path[:-1]].jaxpr.eqns[path[-1]]
-        if eqn.primitive.name != "scan" and path not in walk.saved:
-            return path
-    raise AssertionError(use.path)
 
 
 def _delta(region: Region, variable: Any, reads: Any, readers: dict[Any, int]) -> Delta:

@@ -59,7 +59,7 @@ def gradient(plan: Plan, leaves: Sequence[Array], inputs: Sequence[Any]) -> Grad
     (out, records), (cotangents, explicit) = both(_blank(plan.region), explicit)
     factors, norms = {}, {}
     for k, block in enumerate(plan.blocks):
-        if block.uses[0].rematerialised:
+        if block.uses[0].remat is not None:
             norms[k] = _tree.norm(_at(cotangents, block.uses[0].path).local[block.uses[0].eqn])
         else:
             uses = [_factor(use, records, cotangents) for use in block.uses]

@@ -328,3 +328,12 @@ def test_rows_that_do_not_count_may_hold_anything_under_remat():
     assert not nothing.total.any()
     choices = grads.clipped_grad(loss, clip_norm=0.5).explain(W, X[0], KEY, batch_size=3).choices
     assert [c.method for c in choices] == ["second pass"]
+
+
+def test_a_leaf_used_twice_in_a_rematerialised_region():
+    """The norm of a sum is not that of its terms, so the operands are recorded instead."""
+
+    def loss(w, x, key):
+        return jnp.sum(jax.checkpoint(lambda w, x: jnp.tanh(x @ w) @ w.T)(w, x))
+
+    assert check(loss, W) in (["gram"], ["gradient"])
