@@ -49,6 +49,17 @@ _HERE = "experiments.benchmarks.dpsgd_step"
 
 def methods(name: str, *, batch: int) -> dict[str, Callable[[], Any]]:
     """Every JAX method on one model, compiled at its first call; each returns the sum."""
+    functions, args = programs(name, batch=batch)
+
+    def timed(function):
+        program = jax.jit(function)
+        return lambda: jax.block_until_ready(program(*args))
+
+    return {label: timed(function) for label, function in functions.items()}
+
+
+def programs(name: str, *, batch: int) -> tuple[dict[str, Callable[..., Any]], tuple[Any, ...]]:
+    """Every JAX method on one model as a function `(params, data, mask, key)`, and arguments."""
     loss, params, victim = problems.PROBLEMS[name]()
     data = victims.batch_of(victim, size=batch)
     mask, key = jnp.ones(batch, bool), jax.random.key(2)
@@ -79,11 +90,7 @@ def methods(name: str, *, batch: int) -> dict[str, Callable[[], Any]]:
         if importlib.util.find_spec("jax_privacy"):
             result["jax-privacy"] = _jax_privacy(loss)
 
-    def timed(function):
-        program = jax.jit(function)
-        return lambda: jax.block_until_ready(program(params, data, mask, key))
-
-    return {label: timed(function) for label, function in result.items()}
+    return result, (params, data, mask, key)
 
 
 def _optax(loss):
