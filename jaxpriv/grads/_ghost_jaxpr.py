@@ -149,8 +149,8 @@ def _bytes(aval: Any) -> int:
 
 
 def is_narrow(jaxpr: core.Jaxpr) -> bool:
-    """Returns whether an equation writes floating-point numbers of less than 32 bits."""
-    return any(
+    """Returns whether an input or an equation has floating-point numbers of less than 32 bits."""
+    return any(_is_narrow_type(v.aval) for v in jaxpr.invars) or any(
         any(map(is_narrow, bodies(eqn))) or any(_is_narrow_type(v.aval) for v in eqn.outvars)
         for eqn in jaxpr.eqns
     )

@@ -164,6 +164,8 @@ class _Walk:
         self, inlined: dict[Path, core.ClosedJaxpr], explicit: dict[int, str], saved: set[Path]
     ):
         self.inlined, self.explicit, self.saved = inlined, explicit, saved
+        # A second backward pass would round the sum of a narrow leaf, but not its norm.
+        self.is_narrow = _ghost_jaxpr.is_narrow(inlined[()].jaxpr)
         self.uses: list[Use] = []
         self.changed = False
 
@@ -260,8 +262,8 @@ class _Walk:
             return self.mark(site.view.source, "a lookup in a table that a scan reads by rows")
         kinds = tuple((length, scan not in rows) for scan, length in scans)
         if remat is not None:
-            wide = all(_is_wide(v.aval.dtype) for v in (*eqn.invars, *eqn.outvars))
-            if not wide or any(is_position for _, is_position in kinds):
+            is_real = all(_ghost_jaxpr.is_real(v.aval.dtype) for v in eqn.invars)
+            if self.is_narrow or not is_real or any(is_position for _, is_position in kinds):
                 self._save(remat)
             region.norms[i] = site
             use = Use(path, i, site, None, Delta(None), kinds, remat)
@@ -319,11 +321,6 @@ def _delta(region: Region, variable: Any, reads: Any, readers: dict[Any, int]) -
         pieces = tuple(_delta(region, v, reads, readers) for v in eqn.outvars)
         return Delta(None, pieces, eqn.params["axis"])
     return Delta(_index(region.anchors, variable))
-
-
-def _is_wide(dtype: Any) -> bool:
-    """Whether weights may be applied before the products, without a loss in the sum."""
-    return _ghost_jaxpr.is_real(dtype) and dtype.itemsize >= 4
 
 
 def _index(table: dict[Any, int], key: Any) -> int:

@@ -136,6 +136,23 @@ def test_parameters_cast_to_half_precision_stay_below_the_clip_norm(remat):
     assert [c.method for c in choices] != ["explicit"]
 
 
+@pytest.mark.parametrize("narrow", ["cast", "leaf"])
+def test_half_precision_outside_a_rematerialised_region_stays_below_the_clip_norm(narrow):
+    """A second backward pass would round the sum, and not the norm, of the half-precision leaf."""
+    half = W.astype(jnp.bfloat16) if narrow == "leaf" else W
+
+    def loss(p, x, key):
+        first = x.astype(jnp.bfloat16) @ p["half"].astype(jnp.bfloat16)
+        inner = jax.checkpoint(lambda w, x: jnp.sum(jnp.tanh(x @ w)))
+        return inner(p["w"], first.astype(jnp.float32))
+
+    grad = jax.jit(grads.clipped_grad(loss, clip_norm=1e-2))
+    for i in range(3):
+        one = grad({"half": half, "w": W.T}, X[i : i + 1], jnp.ones(1, bool), KEY)
+        assert oracles.tree_norm(one.total) <= 1e-2 * (1 + 1e-6)
+        assert {leaf.dtype for leaf in jax.tree.leaves(one.total)} == {jnp.dtype("float32")}
+
+
 def test_the_same_leaf_twice_in_one_concatenate():
     def loss(w, x, key):
         return jnp.sum(jnp.sin(x @ jnp.concatenate([w, w], axis=1)))
