@@ -8,10 +8,10 @@ report: .venv/.ready            ## a privacy report of models trained on real di
 	$(BIN)/jaxpriv report --epsilon 2 --delta 1e-4 --relation add_or_remove_one --out report --overwrite
 
 test: .venv/.ready-test         ## everything that is not slow and needs no GPU
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not gpu"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not gpu"
 
 test-all: .venv/.ready-test     ## the slow tests too, with XLA's full optimisation
-	JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(BIN)/python -m pytest -n $(WORKERS) -m "not gpu"
+	JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not gpu"
 
 lint: .venv/.ready-test         ## style and types
 	$(BIN)/ruff check .

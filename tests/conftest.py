@@ -1,9 +1,15 @@
 """Sets JAX up as the tests need it before anything imports it."""
 
 import gc
+import importlib.metadata
 import os
 
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+if os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "1":
+    # Kernels are compiled twice as fast without the emitters of fusions. XLA aborts on a flag
+    # that it does not have, so other versions go without.
+    if importlib.metadata.version("jaxlib").startswith("0.10."):
+        os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 os.environ.setdefault("JAX_NUMPY_DTYPE_PROMOTION", "strict")
 os.environ.setdefault("MPLBACKEND", "Agg")
 

@@ -8,6 +8,8 @@ from experiments import __main__ as command
 from experiments import common
 
 NAMES = sorted(command.found())
+FAST = ("attacks/leaderboard", "audit/calibration", "benchmarks/dpsgd_libraries")
+"""One of each folder; the others are slow tests."""
 
 
 def test_they_are_listed(capsys):
@@ -24,7 +26,9 @@ def test_the_record_names_command_and_time(name):
     assert "\nTime:      smoke " in text
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in NAMES]
+)
 def test_smoke(name, tmp_path, capsys):
     assert command.main(["run", name, "--preset", "smoke", "--out", str(tmp_path)]) == 0
     (path,) = tmp_path.glob("*.json")
@@ -33,6 +37,11 @@ def test_smoke(name, tmp_path, capsys):
     assert record["versions"]["jax"]
     assert record["rows"]
     assert len(capsys.readouterr().out.splitlines()) > len(record["rows"])
+
+
+def test_each_folder_has_one_that_is_not_slow():
+    assert set(FAST) <= set(NAMES)
+    assert {n.split("/")[0] for n in FAST} == {n.split("/")[0] for n in NAMES}
 
 
 def test_bad_usage_exits_2():

@@ -32,6 +32,7 @@ def execute(tmp_path, monkeypatch):
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     # As the reader runs it: optimised, and with figures, which the tests' Agg would drop.
     monkeypatch.delenv("JAX_DISABLE_MOST_OPTIMIZATIONS", raising=False)
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
     monkeypatch.delenv("MPLBACKEND", raising=False)
     folder = tmp_path / "empty"
     folder.mkdir()

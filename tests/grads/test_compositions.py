@@ -92,7 +92,7 @@ COMPOSED = {
 }
 
 
-@hypothesis.settings(max_examples=6)
+@hypothesis.settings(max_examples=4)
 @given(**COMPOSED)
 def test_compositions_equal_the_loop(names, shared, tied, clip_norm, seed):
     check_stack(names, shared, tied, clip_norm, seed)
@@ -103,7 +103,7 @@ def test_an_ill_conditioned_composition():
 
 
 @pytest.mark.slow
-@hypothesis.settings(max_examples=60)
+@hypothesis.settings(max_examples=40)
 @given(**COMPOSED)
 def test_many_compositions_equal_the_loop(names, shared, tied, clip_norm, seed):
     check_stack(names, shared, tied, clip_norm, seed)
