@@ -5,11 +5,10 @@ import math
 from typing import NamedTuple
 
 import jax
-from jaxtyping import PRNGKeyArray, PyTree
+from jaxtyping import PRNGKeyArray
 
 from jaxpriv._types import Example, Params
 from jaxpriv.grads import _ghost, _ghost_cost, _ghost_views
-from jaxpriv.grads._ghost_factors import Factor
 from jaxpriv.grads._ghost_plan import Plan
 
 _SMALL = 0.01
@@ -103,19 +102,20 @@ def explain(
     Returns:
       One choice for each leaf, in the order of the leaves.
     """
-    batch, keys = _stacked(example, batch_size), _stacked(key, batch_size)
-    gradient = jax.eval_shape(lambda *args: _ghost.gradients(plan, *args), params, batch, keys)
+    shapes = _ghost.factor_shapes(plan, params, example, key)
+    forms = _ghost.choose_forms(plan, shapes)
     paths = [jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_leaves_with_path(params)]
     leaves = jax.tree.leaves(params)
     size = sum(leaf.size for leaf in leaves)
     parts: dict[int, list[tuple[str, set[int], int, int]]] = {i: [] for i in range(len(leaves))}
     for k, block in enumerate(plan.blocks):
         members = _ghost_views.leaves(block.source)
-        if k in gradient.factors:
-            factors = [_first(f) for f in gradient.factors[k]]
-            macs = sum(map(_ghost_cost.macs, factors))
-            method = " + ".join(_ghost_cost.method(f, batch_size) for f in factors)
-            stored = sum(map(_bytes, jax.tree.leaves(gradient.factors[k])))
+        if k in shapes:
+            is_formed = k in forms.multiplied
+            macs = _ghost_cost.norm_macs(shapes[k], multiplied=is_formed)
+            macs += 0 if is_formed else _ghost_cost.total_macs(shapes[k])
+            method = "gradient" if is_formed else " + ".join(map(_ghost_cost.kind, shapes[k]))
+            stored = batch_size * sum(map(_bytes, jax.tree.leaves(shapes[k])))
         else:
             method, macs, stored = "second pass", 0, 0
         for i in members:
@@ -165,16 +165,6 @@ _ADVICE = {
 
 def _advice(reason: str) -> str:
     return next((advice for start, advice in _ADVICE.items() if reason.startswith(start)), "")
-
-
-def _stacked(tree: PyTree, rows: int) -> PyTree:
-    return jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct((rows, *jax.numpy.shape(x)), jax.dtypes.result_type(x)), tree
-    )
-
-
-def _first(factor: Factor) -> Factor:
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), factor)
 
 
 def _bytes(x: jax.Array | jax.ShapeDtypeStruct) -> int:

@@ -2,6 +2,9 @@
 
     loss --plan--> sites --one backward pass--> factors --norms--> weights --totals--> sum
 
+On a CPU what follows the backward pass is a loop over examples: the gradient of one example is
+multiplied out in the caches, and serves its norm and the sum. Elsewhere it is one batch.
+
 For y = x W, example i's gradient is x_i (outer) delta_i, so its norm is |x_i| |delta_i| and the
 clipped sum is one weighted product. The products are found in the jaxpr of the loss, so it does
 not matter which library, or no library, has written them.
@@ -12,6 +15,8 @@ References:
 """
 
 import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +28,20 @@ from jaxpriv.grads import _ghost_cost, _ghost_factors, _ghost_run, _ghost_views
 from jaxpriv.grads._ghost_factors import Factor
 from jaxpriv.grads._ghost_plan import Block, Plan
 from jaxpriv.grads._per_example import ClippedSum, clip_weights, total_norms, weighted_sum
+
+Factors = dict[int, list[Factor]]
+"""Block -> factors."""
+
+
+class Forms(NamedTuple):
+    """How norms and totals of a plan's blocks are computed.
+
+    multiplied: blocks whose gradients are multiplied out, example by example.
+    looped: blocks whose norms are taken in a loop over examples.
+    """
+
+    multiplied: frozenset[int]
+    looped: frozenset[int]
 
 
 def ghost_sum(
@@ -53,22 +72,36 @@ def ghost_sum(
       The clipped sum, and the losses.
     """
     leaves, treedef = jax.tree.flatten(params)
-    gradient = gradients(plan, params, batch, keys)
+    gradient = backward(plan, params, batch, keys)
     if plan.narrow:
         # XLA may leave out a rounding to bfloat16 in the norm and not in the sum, or vice versa.
         gradient = jax.lax.optimization_barrier(gradient)
-    norms = [jax.vmap(_ghost_factors.norm)(f) for f in gradient.factors.values()]
+    forms = choose_forms(plan, factor_shapes(plan, params, *one_row(batch, keys)))
+    factors = jax.vmap(lambda tapes, _: _ghost_run.factors(plan, tapes))(gradient.tapes, mask)
+    together = {
+        k: _formed(plan, k, f, forms, batched=True)
+        for k, f in factors.items()
+        if k not in forms.looped
+    }
+    norms = [jax.vmap(_ghost_factors.norm)(f) for f in together.values()]
     norms += list(gradient.norms.values())
     norms += [jax.vmap(_tree.norm)(rows) for rows in gradient.explicit.values()]
-    weights, norms = clip_weights(
-        total_norms(norms or [jnp.zeros(mask.shape)]), mask, clip_norm=clip_norm
-    )
+    norms = norms or [jnp.zeros(mask.shape)]
+    matrices = {}
+    if forms.looped:
+        weights, norms, matrices = _by_loop(plan, forms, gradient.tapes, norms, mask, clip_norm)
+    else:
+        weights, norms = clip_weights(total_norms(norms), mask, clip_norm=clip_norm)
     if plan.two_passes:
         total = _weighted_gradient(loss, params, batch, keys, weights)
         return ClippedSum(total, norms), gradient.value
+    for k, f in factors.items():
+        if k not in matrices:
+            rows = _num_rows(plan.blocks[k])
+            matrices[k] = _ghost_factors.weighted_total(weights, together.get(k, f), rows)
     totals = [jnp.zeros(leaf.shape, _tree.wide_dtype(leaf.dtype)) for leaf in leaves]
-    for k, factors in gradient.factors.items():
-        for i, part in _block_total(plan.blocks[k], weights, factors):
+    for k, matrix in matrices.items():
+        for i, part in _by_leaf(plan.blocks[k], matrix):
             totals[i] = totals[i] + part
     for i, rows in gradient.explicit.items():
         totals[i] = weighted_sum(weights, rows)
@@ -80,8 +113,8 @@ def one_row(batch: Batch, keys: Keys) -> tuple[Example, PyTree]:
     return jax.eval_shape(lambda b, k: (_tree.take(b, jnp.int32(0)), k[0]), batch, keys)
 
 
-def gradients(plan: Plan, params: Params, batch: Batch, keys: Keys) -> _ghost_run.Gradient:
-    """Runs a batch forwards and backwards; products are formed where that is cheaper.
+def backward(plan: Plan, params: Params, batch: Batch, keys: Keys) -> _ghost_run.Gradient:
+    """Runs a batch forwards and backwards.
 
     Args:
       plan: of the loss.
@@ -90,34 +123,109 @@ def gradients(plan: Plan, params: Params, batch: Batch, keys: Keys) -> _ghost_ru
       keys: one for each row.
 
     Returns:
-      The gradients in parts, with leading axis b.
+      What the gradients are made of, with leading axis b.
     """
     leaves = jax.tree.leaves(params)
+    return jax.vmap(lambda *row: _ghost_run.gradient(plan, leaves, jax.tree.leaves(row)))(
+        batch, keys
+    )
 
-    def one(example, key):
-        gradient = _ghost_run.gradient(plan, leaves, jax.tree.leaves((example, key)))
-        factors = {
-            k: _cheapest(plan.blocks[k], factors, keys.shape[0])
-            for k, factors in gradient.factors.items()
+
+def factor_shapes(plan: Plan, params: Params, example: Example, key: PyTree) -> Factors:
+    """Returns the shapes of the factors of one example; arrays or shapes will do."""
+
+    def one(params: Params, example: Example, key: PyTree) -> Factors:
+        row = jax.tree.leaves((example, key))
+        tapes = _ghost_run.gradient(plan, jax.tree.leaves(params), row).tapes
+        return _ghost_run.factors(plan, tapes)
+
+    return jax.eval_shape(one, params, example, key)
+
+
+def choose_forms(plan: Plan, factors: Factors) -> Forms:
+    """Chooses the forms of all blocks, from the shapes of the factors of one example.
+
+    Blocks with a common cotangent are chosen together, since they share its Gram product.
+    """
+    groups: dict[Any, list[int]] = {}
+    for k in factors:
+        cotangents = tuple((use.path, use.delta) for use in plan.blocks[k].uses)
+        groups.setdefault(cotangents, []).append(k)
+    multiplied = {
+        k
+        for members in groups.values()
+        if _ghost_cost.multiply_out([f for k in members for f in factors[k]])
+        for k in members
+    }
+    macs = {
+        k: _ghost_cost.norm_macs(f, multiplied=k in multiplied)
+        for k, f in factors.items()
+        if not all(_ghost_cost.kind(factor) == "outer product" for factor in f)
+    }
+    looped = macs if _ghost_cost.loops_over_examples(sum(macs.values())) else ()
+    return Forms(frozenset(multiplied), frozenset(looped))
+
+
+def _formed(
+    plan: Plan, k: int, factors: Sequence[Factor], forms: Forms, *, batched: bool = False
+) -> list[Factor]:
+    """The factors of a block, multiplied out where that is its form."""
+    if k not in forms.multiplied:
+        return list(factors)
+
+    def multiplied_out(factors: Sequence[Factor]) -> Factor:
+        return _ghost_factors.multiplied_out(factors, _num_rows(plan.blocks[k]))
+
+    return [(jax.vmap(multiplied_out) if batched else multiplied_out)(factors)]
+
+
+def _by_loop(
+    plan: Plan,
+    forms: Forms,
+    tapes: _ghost_run.Tapes,
+    norms: list[Float[Array, " b"]],
+    mask: Bool[Array, " b"],
+    clip_norm: Scalar,
+) -> tuple[Float[Array, " b"], Float[Array, " b"], dict[int, Array]]:
+    """Takes the norms of the looped blocks example by example; adds up what is multiplied out.
+
+    norms: of everything that is not looped.
+
+    Returns the weights, the norms, and the totals of the blocks that are multiplied out.
+    """
+
+    def factors_of(tapes: _ghost_run.Tapes) -> Factors:
+        factors = _ghost_run.factors(plan, tapes, forms.looped)
+        return {k: _formed(plan, k, f, forms) for k, f in factors.items()}
+
+    def step(totals: dict[int, Array], row: Any) -> tuple[dict[int, Array], Any]:
+        tapes, norms, real = row
+        factors = factors_of(tapes)
+        norms = [_ghost_factors.norm(f) for f in factors.values()] + norms
+        weight, norm = clip_weights(_tree.norm(_tree.stack(norms)), real, clip_norm=clip_norm)
+        # Weight 0 times inf would be NaN.
+        totals = {
+            k: total + weight * jnp.where(weight > 0, factors[k][0].grad, 0)
+            for k, total in totals.items()
         }
-        return gradient._replace(factors=factors)
+        return totals, (weight, norm)
 
-    return jax.vmap(one)(batch, keys)
-
-
-def _cheapest(block: Block, factors: list[Factor], rows: int) -> list[Factor]:
-    if any(_ghost_cost.method(factor, rows) == "gradient" for factor in factors):
-        return [_ghost_factors.multiplied_out(factors, _num_rows(block))]
-    return factors
+    shapes = jax.eval_shape(factors_of, jax.tree.map(lambda x: x[0], tapes))
+    zeros = (
+        {}
+        if plan.two_passes
+        else {k: _tree.zeros(shapes[k][0].grad) for k in forms.multiplied & forms.looped}
+    )
+    totals, (weights, norms) = jax.lax.scan(step, zeros, (tapes, norms, mask))
+    return weights, norms, totals
 
 
 def _num_rows(block: Block) -> int:
     return math.prod(block.source.shape[a] for a in block.layout.rows)
 
 
-def _block_total(block: Block, weights: Float[Array, " b"], factors: list[Factor]):
-    """The weighted sum of a block's gradients, leaf by leaf."""
-    matrix = _ghost_factors.weighted_total(weights, factors, _num_rows(block))
+def _by_leaf(block: Block, matrix: Array):
+    """Brings the total of a block to the shapes of its leaves."""
     total = block.layout.to_source(matrix, block.source.shape)
     return _ghost_views.pull_back(block.source, total, len(block.layout.lead))
 

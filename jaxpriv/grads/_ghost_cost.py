@@ -1,90 +1,117 @@
 """The cost model of the ghost norm: which form of a factor, and how many rows at a time.
 
-With t positions, sides i and o, and g groups, one example costs
+With t positions, sides i and o, one example costs, in multiplications,
 
-    outer product  t = 1: |left| |right|, and one product for the total
-    gram           t^2 (i + o) for the norm, and t i o for the total, as one large product
-    gradient       t i o, multiplied out once for both, but i o numbers are stored and read
+                   norm                 share of the total
+    outer product  i + o  (t = 1)       i o, in one large product
+    gram           t^2 (i + o)          t i o, in one large product
+    gradient       t i o                none, but i o entries are written and read
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 
-from jaxpriv.grads._ghost_factors import Dense, Factor, Lookup
+from jaxpriv.grads._ghost_factors import Dense, Factor, Lookup, Outer
 
 
 class Rates(NamedTuple):
-    """Time of each kind of work, in multiplications of a small batched product.
+    """How a platform runs products; times in those of a multiplication of a gradient.
 
-    total: a multiplication of the one large product of a total.
-    entry: a number of a per-example gradient, written once and read twice, in memory.
-    cached_entry: the same where the gradients of all rows fit into the caches.
+    loops: whether examples are processed in a loop, whose products stay in the caches.
+    gram: a multiplication of a Gram product.
+    total: a multiplication of the large product of a total.
+    entry: an entry of a gradient, written and read.
     cache: bytes at which a batch leaves the caches; None: no limit is worthwhile.
     """
 
+    loops: bool
+    gram: float
     total: float
     entry: float
-    cached_entry: float
     cache: int | None
 
 
-# cpu: measured on two cores, batch 256, t from 2 to 256, sides from 16 to 1024 (README, "What it
-# costs"). Accelerators: from the ratio of their bandwidth to their arithmetic; not measured.
-_RATES = {"cpu": Rates(0.7, 40.0, 8.0, 2**24)}
-_ACCELERATOR = Rates(1.0, 100.0, 100.0, None)
+# cpu: two cores ran 35e9 multiplications of gradients a second in a loop over examples (17e9 in a
+# batched product), 25e9 of Gram products (10e9), 57e9 of totals; 256 examples, t = 64, i = 192,
+# o = 512. Accelerators: estimates from the ratio of bandwidth to arithmetic, not measured.
+_RATES = {"cpu": Rates(True, 1.4, 0.6, 10.0, 2**24)}
+_ACCELERATOR = Rates(False, 1.0, 1.0, 100.0, None)
 _FEWEST_ROWS = 32
 """Smaller pieces spend more on starting products than the caches save."""
+_FEWEST_LOOPED = 2**16
+"""Multiplications of an example below which starting an iteration costs more than they do."""
 
 
 def _rates() -> Rates:
     return _RATES.get(jax.default_backend(), _ACCELERATOR)
 
 
-def macs(factor: Factor) -> int:
-    """Counts the multiplications of one example's norm and total.
+def loops_over_examples(macs: int) -> bool:
+    """Returns whether norms of this many multiplications an example are taken in a loop."""
+    return _rates().loops and macs >= _FEWEST_LOOPED
+
+
+def multiply_out(factors: Sequence[Factor]) -> bool:
+    """Chooses whether gradients are multiplied out for their norms.
 
     Args:
-      factor: of one example; shapes suffice.
+      factors: of one example, of all sources that share an output cotangent; shapes suffice.
 
     Returns:
-      Multiplications and additions, counted as one.
+      Whether that is cheaper than Gram products, of which the shared side needs only one.
     """
-    if isinstance(factor, Dense):
-        return 2 * math.prod(factor.grad.shape)
-    if isinstance(factor, Lookup):
-        t, o = factor.right.shape
-        return t * o * min(t, 512) + t * o
-    *groups, t, i = factor.left.shape
-    o = factor.right.shape[-1]
-    gram = t * t * (i + o) if t > 1 else i + o
-    return math.prod(groups) * (gram + t * i * o)
+    outers = [f for f in factors if isinstance(f, Outer) and f.left.shape[-2] > 1]
+    sizes = [(*f.left.shape[-2:], f.right.shape[-1]) for f in outers]
+    gram = sum(t * t * (i + o) for t, i, o in sizes)
+    for side in (1, 2):
+        if len({(size[0], size[side]) for size in sizes}) == 1:
+            gram = sizes[0][0] ** 2 * (sum(map(sum, sizes)) - sum(s[0] + s[side] for s in sizes))
+            gram += sizes[0][0] ** 2 * sizes[0][side]
+    rates = _rates()
+    product = sum(t * i * o for t, i, o in sizes)
+    entries = sum(i * o for _, i, o in sizes)
+    return rates.gram * gram + rates.total * product > product + rates.entry * entries
 
 
-def method(factor: Factor, rows: int) -> str:
-    """Chooses the form of a factor.
-
-    Args:
-      factor: of one example; shapes suffice.
-      rows: number of examples that are processed at a time.
-
-    Returns:
-      "outer product", "gram", "gradient" or "lookup".
-    """
+def kind(factor: Factor) -> str:
+    """Returns "outer product", "gram", "lookup" or "gradient"; shapes suffice."""
     if isinstance(factor, Dense):
         return "gradient"
     if isinstance(factor, Lookup):
         return "lookup"
-    (t, i), o = factor.left.shape[-2:], factor.right.shape[-1]
-    if t == 1:
-        return "outer product"
-    rates = _rates()
-    gradients = rows * math.prod(factor.left.shape[:-2]) * i * o * 4
-    fits = rates.cache is not None and gradients <= rates.cache
-    entry = rates.cached_entry if fits else rates.entry
-    gram = t * t * (i + o) + rates.total * t * i * o
-    return "gram" if gram < (t + entry) * i * o else "gradient"
+    return "outer product" if factor.left.shape[-2] == 1 else "gram"
+
+
+def norm_macs(factors: Sequence[Factor], *, multiplied: bool) -> int:
+    """Counts the multiplications of one example's norm; shapes suffice."""
+
+    def one(factor: Factor) -> int:
+        if isinstance(factor, Dense):
+            return math.prod(factor.grad.shape)
+        t, o = factor.right.shape[-2:]
+        if isinstance(factor, Lookup):
+            return t * o * (1 if multiplied else min(t, 512))
+        *groups, _, i = factor.left.shape
+        gram = t * t * (i + o) if t > 1 else i + o
+        return math.prod(groups) * (t * i * o if multiplied else gram)
+
+    return sum(map(one, factors))
+
+
+def total_macs(factors: Sequence[Factor]) -> int:
+    """Counts the multiplications of one example's share of the total; shapes suffice."""
+
+    def one(factor: Factor) -> int:
+        if isinstance(factor, Dense):
+            return math.prod(factor.grad.shape)
+        if isinstance(factor, Lookup):
+            return math.prod(factor.right.shape)
+        return math.prod(factor.left.shape) * factor.right.shape[-1]
+
+    return sum(map(one, factors))
 
 
 def microbatch_size(working_set: int, rows: int) -> int:

@@ -81,19 +81,17 @@ def norm(factors: Sequence[Factor]) -> Float[Array, ""]:
     A Gram product loses to cancellation what the gradient itself does not: where positions nearly
     cancel, its error is that of terms far larger than the result. Too small a norm would let an
     example exceed the clip norm, so what rounding may hide is added. Sides are scaled before they
-    are squared: the norm is finite if the gradient is.
+    are squared: the norm is finite if the gradient is. A side is scaled by itself, so that sources
+    which share a side share its Gram product.
     """
     if isinstance(factors[0], Dense):
         return _tree.norm(factors[0].grad)
-    scales = [_largest(f) for f in factors]
-    sizes = [_product(scale) for scale in scales]
+    scaled = [_scaled(factor) for factor in factors]
     # After division by the largest, no product of one position is far above 1.
-    largest = jnp.max(jnp.concatenate([size.reshape(-1) for size in sizes]), initial=0.0)
-    scaled = [
-        _scaled(factor, scale, size, largest)
-        for factor, scale, size in zip(factors, scales, sizes, strict=True)
-    ]
-    grams = [_gram(factor) for factor in scaled]
+    largest = jnp.max(jnp.concatenate([size.reshape(-1) for _, size in scaled]), initial=0.0)
+    divisor = jnp.where(largest > 0, largest, 1.0)
+    scaled = [(factor, size / divisor) for factor, size in scaled]
+    grams = [_gram(factor, share) for factor, share in scaled]
     total = _tree.add_all([square for square, _ in grams])
     diagonal = jnp.concatenate([squares.reshape(-1) for _, squares in grams])
     if len(scaled) == 2:
@@ -106,43 +104,43 @@ def norm(factors: Sequence[Factor]) -> Float[Array, ""]:
     return largest * jnp.sqrt(total)
 
 
-def _sides(factor: Factor) -> list[Array]:
-    """The real-valued sides, float32 or wider."""
-    return [_tree.wide(side) for side in (factor if isinstance(factor, Outer) else factor[-1:])]
+def _scaled(factor: Factor) -> tuple[Factor, Float[Array, "*g t"]]:
+    """Divides each position of each side by its largest entry; and the product of those.
 
-
-def _largest(factor: Factor) -> list[Float[Array, "*g t"]]:
-    """The largest entry of each position as a power of two, by which division is exact."""
-    largest = [jnp.max(jnp.abs(side), axis=-1, initial=0.0) for side in _sides(factor)]
-    return [_tree.power_of_two(x) for x in largest]
+    Powers of two, by which division is exact.
+    """
+    sides = [_tree.wide(side) for side in (factor if isinstance(factor, Outer) else factor[-1:])]
+    scales = [_tree.power_of_two(jnp.max(jnp.abs(x), axis=-1, initial=0.0)) for x in sides]
+    sides = [
+        side / jnp.where(scale > 0, scale, 1.0)[..., None]
+        for side, scale in zip(sides, scales, strict=True)
+    ]
+    scaled = Outer(*sides) if len(sides) == 2 else Lookup(factor[0], sides[0])
+    return scaled, _product(scales)
 
 
 def _product(terms: Sequence[Array]) -> Array:
     return terms[0] if len(terms) == 1 else terms[0] * terms[1]
 
 
-def _scaled(
-    factor: Factor, scales: Sequence[Array], sizes: Array, largest: Float[Array, ""]
-) -> Factor:
-    """Divides each position by its largest entries, and gives it its share of the largest."""
-    share = sizes / jnp.where(largest > 0, largest, 1.0)
-    divisors = [jnp.where(scale > 0, scale, 1.0)[..., None] for scale in scales]
-    *left, right = (x / d for x, d in zip(_sides(factor), divisors, strict=True))
-    right = right * share[..., None]
-    return Outer(left[0], right) if left else Lookup(factor[0], right)
+def _sides(factor: Factor) -> Sequence[Array]:
+    return factor if isinstance(factor, Outer) else factor[-1:]
 
 
-def _gram(factor: Factor) -> tuple[Float[Array, ""], Float[Array, "*g t"]]:
-    """The squared norm, and that of each position alone."""
+def _gram(
+    factor: Factor, share: Float[Array, "*g t"]
+) -> tuple[Float[Array, ""], Float[Array, "*g t"]]:
+    """The squared norm, and that of each position alone; `share` multiplies each position."""
     if factor[-1].shape[-2] == 1 or _is_long(factor):
         squares = _product([jnp.sum(jnp.square(side), axis=-1) for side in _sides(factor)])
-        return (_sorted_square(factor) if _is_long(factor) else jnp.sum(squares)), squares
+        squares = squares * jnp.square(share)
+        return (_sorted_square(factor, share) if _is_long(factor) else jnp.sum(squares)), squares
     grams = [
         jnp.einsum("...ti,...si->...ts", side, side, precision=PRECISE) for side in _sides(factor)
     ]
     if isinstance(factor, Lookup):
         grams = [jnp.where(factor.ids[:, None] == factor.ids[None, :], grams[0], 0)]
-    gram = _product(grams)
+    gram = _product(grams) * share[..., :, None] * share[..., None, :]
     return jnp.sum(gram), jnp.diagonal(gram, axis1=-2, axis2=-1)
 
 
@@ -150,21 +148,24 @@ def _is_long(factor: Factor) -> bool:
     return isinstance(factor, Lookup) and factor.ids.shape[0] > _LONGEST_GRAM
 
 
-def _sorted_square(lookup: Factor) -> Float[Array, ""]:
+def _sorted_square(lookup: Factor, share: Float[Array, " t"]) -> Float[Array, ""]:
     """Rows with equal ids are added before they are squared, by sorting."""
     assert isinstance(lookup, Lookup)
     order = jnp.argsort(lookup.ids)
     ids = lookup.ids[order]
     slot = jnp.cumsum(jnp.diff(ids, prepend=ids[:1] - 1) != 0) - 1
-    return jnp.sum(jnp.square(_scattered(slot, lookup.right[order], ids.shape[0])))
+    rows = (lookup.right * share[:, None])[order]
+    return jnp.sum(jnp.square(_scattered(slot, rows, ids.shape[0])))
 
 
-def _inner(outer: Factor, lookup: Factor) -> Float[Array, ""]:
+def _inner(outer: tuple[Factor, Array], lookup: tuple[Factor, Array]) -> Float[Array, ""]:
     """Inner product of the two kinds of use of a tied table, as [v, o] matrices."""
-    assert isinstance(outer, Outer)
-    assert isinstance(lookup, Lookup)
-    agreement = jnp.einsum("to,so->ts", lookup.right, outer.right, precision=PRECISE)
-    return jnp.sum(agreement * outer.left[:, lookup.ids].T)
+    (products, product_share), (rows, row_share) = outer, lookup
+    assert isinstance(products, Outer)
+    assert isinstance(rows, Lookup)
+    agreement = jnp.einsum("to,so->ts", rows.right, products.right, precision=PRECISE)
+    share = row_share[:, None] * product_share[None, :]
+    return jnp.sum(agreement * share * products.left[:, rows.ids].T)
 
 
 def weighted_total(

@@ -121,7 +121,10 @@ def is_real(dtype: Any) -> bool:
 
 
 def working_set(jaxpr: core.Jaxpr, depends: Sequence[bool]) -> int:
-    """Estimates the bytes of activations of one example: all that its equations write.
+    """Estimates the bytes of activations of one example that are in use at a time.
+
+    That is all that the equations write, with the body of a scan once: its iterations follow one
+    another, and where it is recurrent the batch is all that they have to work on in parallel.
 
     depends: which inputs depend on the example; what is made of the others is shared by a batch.
     """
@@ -138,7 +141,7 @@ def working_set(jaxpr: core.Jaxpr, depends: Sequence[bool]) -> int:
                 carried = eqn.params["num_carry"]
                 start = eqn.params["num_consts"]
                 inner[start : start + carried] = [True] * carried
-            total += working_set(body, inner) * eqn.params.get("length", 1)
+            total += working_set(body, inner)
         total += sum(map(_bytes, (v.aval for v in eqn.outvars)))
     return total
 

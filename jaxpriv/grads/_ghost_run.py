@@ -31,17 +31,24 @@ class Tape(NamedTuple):
     inner: dict[int, "Tape"]
 
 
+class Tapes(NamedTuple):
+    """What the factors of one example are made of."""
+
+    records: Tape
+    cotangents: Tape
+
+
 class Gradient(NamedTuple):
     """The gradient of one example, in parts.
 
     value: of the loss.
-    factors: block -> factors.
+    tapes: records and cotangents of the sites.
     norms: block -> norm, where the total needs a second pass.
     explicit: leaf -> gradient.
     """
 
     value: Float[Array, "*b"]
-    factors: dict[int, list[Factor]]
+    tapes: Tapes
     norms: dict[int, Array]
     explicit: dict[int, Array]
 
@@ -57,14 +64,23 @@ def gradient(plan: Plan, leaves: Sequence[Array], inputs: Sequence[Any]) -> Grad
     explicit = {i: leaves[i] for i in plan.explicit}
     both = jax.value_and_grad(value, argnums=(0, 1), has_aux=True)
     (out, records), (cotangents, explicit) = both(_blank(plan.region), explicit)
-    factors, norms = {}, {}
+    norms = {}
     for k, block in enumerate(plan.blocks):
-        if block.uses[0].remat is not None:
-            norms[k] = _tree.norm(_at(cotangents, block.uses[0].path).local[block.uses[0].eqn])
-        else:
-            uses = [_factor(use, records, cotangents) for use in block.uses]
-            factors[k] = _ghost_factors.join(uses)
-    return Gradient(out, factors, norms, explicit)
+        first = block.uses[0]
+        if first.remat is not None:
+            norms[k] = _tree.norm(_at(cotangents, first.path).local[first.eqn])
+    return Gradient(out, Tapes(records, cotangents), norms, explicit)
+
+
+def factors(
+    plan: Plan, tapes: Tapes, blocks: frozenset[int] | None = None
+) -> dict[int, list[Factor]]:
+    """Makes the factors of one example, of the given blocks or of all that were recorded."""
+    return {
+        k: _ghost_factors.join([_factor(use, *tapes) for use in block.uses])
+        for k, block in enumerate(plan.blocks)
+        if block.uses[0].remat is None and (blocks is None or k in blocks)
+    }
 
 
 def _blank(region: Region, scans: tuple[int, ...] = ()) -> Tape:

@@ -26,8 +26,8 @@ class ClippedSum(NamedTuple):
 
 
 def clip_weights(
-    norms: Float[Array, " b"], mask: Bool[Array, " b"], *, clip_norm: Scalar
-) -> tuple[Float[Array, " b"], Float[Array, " b"]]:
+    norms: Float[Array, "*b"], mask: Bool[Array, "*b"], *, clip_norm: Scalar
+) -> tuple[Float[Array, "*b"], Float[Array, "*b"]]:
     """Gives each example the weight min(1, C / norm), and 0 where it must not count.
 
     Args:

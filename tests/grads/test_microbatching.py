@@ -21,7 +21,7 @@ def loss(w, x, key):
 
 
 def with_cache(monkeypatch, num_bytes):
-    rates = _ghost_cost.Rates(1.0, 1.0, 1.0, num_bytes)
+    rates = _ghost_cost._rates()._replace(cache=num_bytes)
     monkeypatch.setattr(_ghost_cost, "_rates", lambda: rates)
 
 

@@ -13,6 +13,7 @@ from hypothesis import given
 
 from jaxpriv import grads
 from tests import oracles
+from tests.grads import forced
 
 SHAPES = {
     "a": (6, 6),
@@ -144,7 +145,8 @@ def check_program(program, seed):
     mask, clip_norm = jnp.arange(3) != seed % 4, 10.0 ** (seed % 3)
     args = (params, x, mask, keys[-2])
     explicit = jax.jit(grads.explicit_clipped_grad(loss, clip_norm=clip_norm))(*args)
-    found = jax.jit(grads.clipped_grad(loss, clip_norm=clip_norm))(*args)
+    with forced.looped(seed % 2 == 0):
+        found = jax.jit(grads.clipped_grad(loss, clip_norm=clip_norm))(*args)
     rtol = 3e-3 if any(square == "cast" for _, square in program) else 1e-4
     oracles.assert_same_sum(found, explicit, rtol=rtol)
 
