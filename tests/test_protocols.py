@@ -1,6 +1,7 @@
-"""Every algorithm, attack and defence keeps the contract of its kind."""
+"""Every algorithm, attack, audit and defence keeps the contract of its kind."""
 
 import dataclasses
+import json
 
 import jax
 import jax.numpy as jnp
@@ -8,9 +9,11 @@ import numpy as np
 import optax
 import pytest
 
-from jaxpriv import defences, grads, metrics, sampling, training
+from jaxpriv import audit, defences, grads, metrics, sampling, training
+from jaxpriv._types import RELATIONS
 from jaxpriv.attacks import Evidence, Training, suite
 from jaxpriv.attacks import evidence as evidence_lib
+from jaxpriv.audit import bounds
 from tests import oracles
 
 X = jax.random.normal(jax.random.key(8), (30, 4))
@@ -185,6 +188,56 @@ DEFENCES = {
     "temperature": "temperature:temperature=3.5",
     "top_k": "top_k:k=2",
 }
+
+
+def check_audit(design, relation):
+    rng = np.random.default_rng(4)
+    is_member = rng.random(200) < 0.5
+    scores = rng.normal(2.0 * is_member)
+
+    def bound(scores, is_member=is_member, confidence=0.95):
+        return audit.lower_bounds(
+            scores,
+            is_member,
+            design=design,
+            delta=1e-5,
+            relation=relation,
+            confidence=confidence,
+        )
+
+    before = scores.copy(), is_member.copy()
+    found = bound(scores)
+    np.testing.assert_array_equal(scores, before[0])
+    np.testing.assert_array_equal(is_member, before[1])
+    applicable = [key for key in bounds.KEYS if getattr(found, key) is not None]
+    assert applicable
+    assert set(found.not_applicable) == set(bounds.KEYS) - set(applicable)
+    assert all(0 < getattr(found, key) < np.inf for key in applicable)
+    json.dumps(found._asdict(), allow_nan=False)
+    # Only the order of the scores counts, in whichever direction, type and order of rows.
+    order = rng.permutation(200)
+    assert bound(scores[order], is_member[order]) == found
+    assert bound(jnp.asarray(np.argsort(np.argsort(scores))), jnp.asarray(is_member)) == found
+    assert getattr(bound(-scores), applicable[0]) > 0
+    stricter = bound(scores, confidence=0.999)
+    nothing = bound(np.zeros(200))
+    for key in applicable:
+        assert getattr(stricter, key) < getattr(found, key)
+        assert getattr(nothing, key) == 0
+    with pytest.raises(ValueError, match="NaN"):
+        bound(np.full(200, np.nan))
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("design", bounds.DESIGNS)
+def test_audits(design, relation):
+    check_audit(design, relation)
+
+
+def test_a_broken_audit_does_not_keep_the_contract(monkeypatch):
+    monkeypatch.setattr(bounds.one_run, "epsilon_of_scores", lambda *_, **__: 1.0)
+    with pytest.raises(AssertionError):
+        check_audit("one_run", "add_or_remove_one")
 
 
 def check_defence(defence, keys):
