@@ -11,7 +11,7 @@ test: .venv/.ready-test         ## everything that is not slow and needs no GPU
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not gpu"
 
 test-all: .venv/.ready-test     ## the slow tests too, with XLA's full optimisation
-	JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not gpu"
+	JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(BIN)/python -m pytest -n $(WORKERS) -m "not gpu"
 
 lint: .venv/.ready-test         ## style and types
 	$(BIN)/ruff check .

@@ -25,7 +25,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from jaxpriv import _tree
 from jaxpriv._types import Batch, Example, Keys, Loss, Params, Scalar
 from jaxpriv.grads import _ghost_cost, _ghost_factors, _ghost_run, _ghost_views
-from jaxpriv.grads._ghost_factors import Factor
+from jaxpriv.grads._ghost_factors import Dense, Factor
 from jaxpriv.grads._ghost_plan import Block, Plan
 from jaxpriv.grads._per_example import ClippedSum, clip_weights, total_norms, weighted_sum
 
@@ -203,21 +203,28 @@ def _by_loop(
         factors = factors_of(tapes)
         norms = [_ghost_factors.norm(f) for f in factors.values()] + norms
         weight, norm = clip_weights(_tree.norm(_tree.stack(norms)), real, clip_norm=clip_norm)
-        # Weight 0 times inf would be NaN.
-        totals = {
-            k: total + weight * jnp.where(weight > 0, factors[k][0].grad, 0)
-            for k, total in totals.items()
-        }
+        totals = {k: total + _weighted(weight, factors[k]) for k, total in totals.items()}
         return totals, (weight, norm)
 
-    shapes = jax.eval_shape(factors_of, jax.tree.map(lambda x: x[0], tapes))
-    zeros = (
-        {}
-        if plan.two_passes
-        else {k: _tree.zeros(shapes[k][0].grad) for k in forms.multiplied & forms.looped}
-    )
-    totals, (weights, norms) = jax.lax.scan(step, zeros, (tapes, norms, mask))
-    return weights, norms, totals
+    def summed(tapes: _ghost_run.Tapes) -> dict[int, Array]:
+        return {k: _dense(f) for k, f in factors_of(tapes).items() if k in forms.multiplied}
+
+    shapes = jax.eval_shape(summed, jax.tree.map(lambda x: x[0], tapes))
+    zeros = {} if plan.two_passes else _tree.zeros(shapes)
+    totals, (weights, all_norms) = jax.lax.scan(step, zeros, (tapes, norms, mask))
+    return weights, all_norms, totals
+
+
+def _dense(factors: Sequence[Factor]) -> Array:
+    (factor,) = factors
+    assert isinstance(factor, Dense)
+    return factor.grad
+
+
+def _weighted(weight: Float[Array, ""], factors: Sequence[Factor]) -> Array:
+    """Zero where the weight is: weight 0 times inf would be NaN."""
+    grad = _dense(factors)
+    return weight.astype(grad.dtype) * jnp.where(weight > 0, grad, 0)
 
 
 def _num_rows(block: Block) -> int:

@@ -13,6 +13,7 @@ from hypothesis import given
 
 from jaxpriv import grads
 from tests import oracles
+from tests.grads import forced
 
 
 class Tied(nn.Module):
@@ -342,3 +343,35 @@ def test_an_empty_batch_and_python_floats_as_parameters(make, keys):
     assert not jnp.any(total["b"])
     found = grad(params, jnp.ones((2, 3)), jnp.ones(2, bool), key)
     np.testing.assert_allclose(found.norms, [math.sqrt(11.0)] * 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("bad", [jnp.nan, jnp.inf, 3e38])
+def test_in_a_loop_over_examples_what_has_no_weight_may_hold_anything(bad, keys):
+    (key,) = keys(1)
+    expected = oracles.clipped_sum(
+        plain_loss, PARAMS, (X, Y), MASK.at[4].set(False), key, clip_norm=0.5
+    )
+    with forced.looped():
+        grad = jax.jit(grads.clipped_grad(plain_loss, clip_norm=0.5))
+        found = grad(PARAMS, (X.at[2].set(bad).at[4].set(bad), Y), MASK, key)
+    assert found.norms[2] == 0
+    if np.isfinite(found.norms[4]):  # LayerNorm brings a large example back
+        found = grad(PARAMS, (X.at[2].set(bad), Y), MASK.at[4].set(False), key)
+    oracles.assert_same_sum(found._replace(norms=found.norms.at[4].set(0)), expected)
+
+
+def test_in_a_loop_over_examples_leaves_keep_types_of_their_own():
+    with jax.enable_x64(True), forced.looped():
+        params = {"a": jnp.ones((5, 6), jnp.float32), "b": jnp.ones((6, 3), jnp.float64)}
+
+        def loss(params, x, key):
+            hidden = jnp.tanh(x.astype(jnp.float32) @ params["a"])
+            return jnp.sum(jnp.sin(hidden.astype(jnp.float64) @ params["b"]))
+
+        # At many positions the gradients are multiplied out in the loop.
+        args = (params, jnp.tile(X, (1, 20, 1)), MASK, jax.random.key(0))
+        found = jax.jit(grads.clipped_grad(loss, clip_norm=0.4))(*args)
+        expected = oracles.clipped_sum(loss, *args, clip_norm=0.4)
+        oracles.assert_same_sum(found, expected)
+        assert found.total["a"].dtype == jnp.float32
+        assert found.total["b"].dtype == jnp.float64

@@ -158,7 +158,7 @@ def test_random_functions(program, seed):
 
 
 @pytest.mark.slow
-@hypothesis.settings(max_examples=300)
+@hypothesis.settings(max_examples=60)
 @given(program=PROGRAMS, seed=st.integers(0, 99))
 def test_many_random_functions(program, seed):
     check_program(program, seed)
