@@ -36,10 +36,10 @@ def allowance(num_bytes: int) -> int:
 
 
 def require(path: Path) -> int:
-    """The size of a file that is there.
+    """Returns the size of a file that must exist.
 
     Raises:
-      ValueError: if there is no such file, or it holds more than 8 GiB.
+      ValueError: if the file does not exist or is larger than 8 GiB.
     """
     try:
         size = path.stat().st_size
@@ -131,11 +131,11 @@ def members(
     """
     home = folder / inside if inside and (folder / inside).is_dir() else folder
     if archive and (folder / archive).is_file() and not any((home / n).exists() for n in names):
-        found = _from_tar(folder / archive, names)
+        contents = _from_tar(folder / archive, names)
         for name in names:
-            if name not in found:
+            if name not in contents:
                 raise ValueError(f"Expected the file {name} in {folder / archive}, found none.")
-        return {name: found[name] for name in names}
+        return {name: contents[name] for name in names}
     return {name: whole(home / name) for name in names}
 
 
@@ -157,7 +157,7 @@ class _Bounded(io.RawIOBase):
 def _from_tar(path: Path, names: Collection[str]) -> dict[str, bytes]:
     import gzip
 
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     try:
         with gzip.open(path) as stream:
             bounded: Any = _Bounded(stream, allowance(path.stat().st_size))
@@ -166,12 +166,12 @@ def _from_tar(path: Path, names: Collection[str]) -> dict[str, bytes]:
                     name = info.name.rsplit("/", 1)[-1]
                     file = archive.extractfile(info) if info.isreg() and name in names else None
                     if file is not None:
-                        found[name] = file.read()
-                        if len(found) == len(names):
+                        contents[name] = file.read()
+                        if len(contents) == len(names):
                             break
     except _DAMAGE as e:
         raise ValueError(f"Expected a tar.gz archive at {path}: {one_line(e)}.") from None
-    return found
+    return contents
 
 
 def open_npz(path: Path, kind: str) -> zipfile.ZipFile:
@@ -209,8 +209,8 @@ def npz_array(archive: zipfile.ZipFile, key: str) -> Shaped[np.ndarray, "..."]:
         with archive.open(info) as stream, warnings.catch_warnings(action="ignore"):
             shape, dtype = _header(io.BytesIO(stream.read(2**16 + 16)))
         size = math.prod(shape) * dtype.itemsize
-        held = allowance(_length(archive))
-        if dtype.hasobject or min(shape, default=0) < 0 or size > min(info.file_size, held):
+        largest = allowance(_length(archive))
+        if dtype.hasobject or min(shape, default=0) < 0 or size > min(info.file_size, largest):
             raise ValueError(f"{dtype} of shape {shape} does not fit")
         with archive.open(info) as stream, warnings.catch_warnings(action="ignore"):
             return np.lib.format.read_array(stream, allow_pickle=False)

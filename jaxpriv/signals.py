@@ -121,7 +121,7 @@ def negative_loss(
 ) -> Float[Array, ""]:
     """Scores an example by its negative cross-entropy, log p_label.
 
-    Computed as log sigmoid(logit_confidence), which still tells examples apart where p_label
+    Computed as log sigmoid(logit_confidence), which still separates examples where p_label
     rounds to 1.
 
     Args:

@@ -312,7 +312,7 @@ def test_odds_are_never_understated(rho):
             lambda i: i.calibrate_advantage(
                 lambda z: dp.NoOpDpEvent(), max_advantage=0.1, relation=RELATION
             ),
-            "Expected a promise that a noise multiplier",
+            r"No noise multiplier between 0.001 and 1e\+07 reaches promise=0.1.",
         ),
         (
             lambda i: oracles.unhooked(i.violation_probability)(

@@ -13,7 +13,7 @@ members, N(0, 1) for others; rows are half members (trainings), or fair coins (c
 share of bounds above 0 at mu = 0. `above`: share above the truth at the given mu. `mean`: of the
 bounds there; `best`: of the same method at the one threshold, or number of guesses, that is best on
 average over the same draws, as if known in advance. With jax-privacy installed (extra `bench`), its
-four bounds on epsilon are drawn beside ours.
+four bounds on epsilon are computed on the same draws.
 """
 
 import importlib.util
@@ -45,7 +45,7 @@ CONFIDENCE, DELTA = 0.95, 1e-5
 CUTS = np.arange(-0.5, 4.0, 0.25)
 SHARES = (1.0, 0.75, 0.5, 0.35, 0.25, 0.18, 0.125, 0.09, 0.0625)
 _FEW = 40
-"""Draws over which the best threshold or number of guesses is sought."""
+"""Draws over which the best threshold or number of guesses is chosen."""
 
 Draw = tuple[np.ndarray, np.ndarray]
 

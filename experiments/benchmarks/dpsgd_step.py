@@ -1,4 +1,4 @@
-"""Price of a clipped gradient sum: ours and the peers', each against its framework's plain step.
+"""Price of a clipped gradient sum, here and in other libraries, each against its plain step.
 
 Run:       python -m experiments run benchmarks/dpsgd_step --preset cpu
 Time:      smoke 1 min, cpu 20 to 40 min on two cores; paper unmeasured, for one GPU
@@ -194,13 +194,13 @@ def table(record: dict[str, Any]) -> str:
         base = plain[row["model"], "opacus-plain" if "opacus" in row["method"] else "plain"]
         apart = "" if row["difference"] is None else f"{row['difference']:.1e}"
         peak = row["peak_mb"]
-        held = " " * 19 if peak is None else f"{peak:9.0f}{peak / max(base, 1.0):10.1f}"
-        lines.append(f"{row['model']:20}{row['method']:16}{row['ratio']:11.2f}{held}{apart:>12}")
+        memory = " " * 19 if peak is None else f"{peak:9.0f}{peak / max(base, 1.0):10.1f}"
+        lines.append(f"{row['model']:20}{row['method']:16}{row['ratio']:11.2f}{memory}{apart:>12}")
     return "\n".join(lines)
 
 
 def _peak_of(name: str, label: str, batch: int) -> float:
-    """MB by which this process grows over what it holds before the first call."""
+    """MB by which this process grows beyond its memory before the first call."""
     device = jax.devices()[0]
     function = methods(name, batch=batch)[label]
     if device.platform == "cpu":

@@ -38,43 +38,43 @@ class Arrays(NamedTuple):
 
     scores: np.ndarray
     shadow_scores: np.ndarray
-    inside: np.ndarray
+    is_member: np.ndarray
     log_probs: np.ndarray
     shadow_log_probs: np.ndarray
     population: rmia.Population
 
 
-def drawn(records: int, shadows: int, others: int) -> Arrays:
-    """Gaussian scores in complementary halves, float32, the same in every run."""
+def drawn(records: int, shadows: int, population_size: int) -> Arrays:
+    """Draws Gaussian scores in complementary halves, float32, the same in every run."""
     rng = np.random.default_rng(0)
     half = rng.random((shadows // 2, records)) < 0.5
-    inside = np.concatenate([half, ~half])
+    is_member = np.concatenate([half, ~half])
     scores = rng.normal(size=records).astype(np.float32)
-    shadow_scores = (rng.normal(size=inside.shape) + inside).astype(np.float32)
+    shadow_scores = (rng.normal(size=is_member.shape) + is_member).astype(np.float32)
     log_p = lambda log_odds: -np.logaddexp(np.float32(0), -log_odds)  # noqa: E731
     population = rmia.Population(
-        log_p(rng.normal(size=others).astype(np.float32)),
-        log_p(rng.normal(size=(shadows, others)).astype(np.float32)),
+        log_p(rng.normal(size=population_size).astype(np.float32)),
+        log_p(rng.normal(size=(shadows, population_size)).astype(np.float32)),
     )
-    return Arrays(scores, shadow_scores, inside, log_p(scores), log_p(shadow_scores), population)
+    return Arrays(scores, shadow_scores, is_member, log_p(scores), log_p(shadow_scores), population)
 
 
 def attacks(arrays: Arrays) -> dict[str, Callable[[], np.ndarray]]:
-    """Ours, by name."""
-    gaussian = arrays.scores, arrays.shadow_scores, arrays.inside
-    likely = arrays.log_probs, arrays.shadow_log_probs, arrays.inside
-    others = {"population": arrays.population, "gamma": GAMMA}
+    """Returns the attacks of the library, by name."""
+    gaussian = arrays.scores, arrays.shadow_scores, arrays.is_member
+    likely = arrays.log_probs, arrays.shadow_log_probs, arrays.is_member
+    options = {"population": arrays.population, "gamma": GAMMA}
     return {
         "lira online": lambda: lira.online(*gaussian, variance="per_example"),
         "lira online, fixed": lambda: lira.online(*gaussian),
         "lira offline": lambda: lira.offline(*gaussian, variance="per_example"),
-        "rmia online": lambda: rmia.online(*likely, **others),
-        "rmia offline": lambda: rmia.offline(*likely, **others, a=A),
+        "rmia online": lambda: rmia.online(*likely, **options),
+        "rmia offline": lambda: rmia.offline(*likely, **options, a=A),
     }
 
 
 def loops(arrays: Arrays) -> dict[str, Callable[[], np.ndarray]]:
-    """The same attacks, one record at a time."""
+    """Returns the same attacks as loops over records, by name."""
     return {
         "lira online": functools.partial(_lira_loop, arrays),
         "lira online, fixed": functools.partial(_lira_loop, arrays, fixed=True),
@@ -87,10 +87,11 @@ def loops(arrays: Arrays) -> dict[str, Callable[[], np.ndarray]]:
 def _lira_loop(arrays: Arrays, *, fixed: bool = False, offline: bool = False) -> np.ndarray:
     from scipy import special
 
-    found, sides = [], []
+    scores, sides = [], []
     for i in range(len(arrays.scores)):
-        own, inside = arrays.shadow_scores[:, i].astype(np.float64), arrays.inside[:, i]
-        sides.append([(x.mean(), x.var(ddof=1), x.size - 1) for x in (own[inside], own[~inside])])
+        values, is_member = arrays.shadow_scores[:, i].astype(np.float64), arrays.is_member[:, i]
+        parts = values[is_member], values[~is_member]
+        sides.append([(x.mean(), x.var(ddof=1), x.size - 1) for x in parts])
     moments = np.array(sides)
     if fixed:
         free = moments[:, :, 2]
@@ -101,8 +102,8 @@ def _lira_loop(arrays: Arrays, *, fixed: bool = False, offline: bool = False) ->
         z_out = (s - mean_out) / np.sqrt(var_out)
         z_in = (s - mean_in) / np.sqrt(var_in)
         ratio = (np.log(var_out / var_in) + z_out**2 - z_in**2) / 2
-        found.append(special.log_ndtr(z_out) if offline else ratio)
-    return np.array(found)
+        scores.append(special.log_ndtr(z_out) if offline else ratio)
+    return np.array(scores)
 
 
 def _rmia_loop(arrays: Arrays, a: float | None) -> np.ndarray:
@@ -113,25 +114,25 @@ def _rmia_loop(arrays: Arrays, a: float | None) -> np.ndarray:
     for j, log_p in enumerate(arrays.population.log_probs):
         p = np.exp(arrays.population.shadow_log_probs[:, j].astype(np.float64)).mean()
         ratios.append(np.exp(np.float64(log_p)) / prior(p, p))
-    others, found = np.array(ratios), []
+    population_ratios, scores = np.array(ratios), []
     for i, log_p in enumerate(arrays.log_probs):
         p = np.exp(arrays.shadow_log_probs[:, i].astype(np.float64))
-        inside = arrays.inside[:, i]
-        ratio = np.exp(np.float64(log_p)) / prior(p[~inside].mean(), p[inside].mean())
-        found.append((ratio / others >= GAMMA).mean())
-    return np.array(found)
+        is_member = arrays.is_member[:, i]
+        ratio = np.exp(np.float64(log_p)) / prior(p[~is_member].mean(), p[is_member].mean())
+        scores.append((ratio / population_ratios >= GAMMA).mean())
+    return np.array(scores)
 
 
 def run(preset: str) -> dict[str, Any]:
     """Times every attack, and its loop once; `rows` holds a dict for each."""
     settings = SETTINGS[preset]
     arrays = drawn(*settings["size"])
-    ours, theirs = attacks(arrays), loops(arrays)
-    times = common.interleaved(ours, repeats=settings["repeats"])
+    attacks_by_name, loops_by_name = attacks(arrays), loops(arrays)
+    times = common.interleaved(attacks_by_name, repeats=settings["repeats"])
     rows = []
-    for name, function in ours.items():
+    for name, function in attacks_by_name.items():
         started = time.perf_counter()
-        expected = theirs[name]()
+        expected = loops_by_name[name]()
         taken = time.perf_counter() - started
         weigh = settings["weighed"] is None or name in settings["weighed"]
         rows.append(

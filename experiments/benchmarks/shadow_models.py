@@ -59,17 +59,17 @@ def run(preset: str) -> dict[str, Any]:
 
 
 def _runner(strategy, keys, alg, params, data, members, steps):
-    """A function that trains all models and waits for them."""
+    """Returns a function that trains all models and waits for them."""
 
     def one_by_one():
         for i in range(len(keys)):
-            mine = jax.tree.map(lambda leaf, i=i: leaf[i], params)
+            initial = jax.tree.map(lambda leaf, i=i: leaf[i], params)
             rows = jax.tree.map(lambda leaf, i=i: leaf[members[i]], data)
-            jax.block_until_ready(training.fit(keys[i], alg, mine, rows, steps=steps)[0])
+            jax.block_until_ready(training.fit(keys[i], alg, initial, rows, steps=steps)[0])
 
     def one(run):
-        key, params, mine = run
-        return loop.scan_steps(alg, steps, key, alg.init(params), data, jnp.int32(steps), mine)
+        key, params, rows = run
+        return loop.scan_steps(alg, steps, key, alg.init(params), data, jnp.int32(steps), rows)
 
     if strategy == "loop":
         return one_by_one

@@ -1,4 +1,4 @@
-"""The privacy loss of one Gaussian step: which pair of distributions bounds it, and its losses.
+"""The privacy loss of one Gaussian step: its dominating pairs of distributions and their losses.
 
 In the shapes `k` counts points and `m` the cells between them.
 """
@@ -39,8 +39,8 @@ class Nodes(NamedTuple):
     weights: Float64[np.ndarray, " k"]
 
 
-def pairs(step: Step, relation: Relation) -> list[tuple[float, Pair]]:
-    """The pairs that dominate a step, and their shares.
+def dominating_pairs(step: Step, relation: Relation) -> list[tuple[float, Pair]]:
+    """Returns the pairs of distributions that dominate a step, and their shares.
 
     A record that enters an overflowing batch also puts another one out: sensitivity 2, as if it
     were replaced. This is dp-accounting's mixture.
@@ -60,27 +60,27 @@ def pairs(step: Step, relation: Relation) -> list[tuple[float, Pair]]:
     return [(share, Pair(2 / z, stays, True)), (1 - share, plain)]
 
 
-def nodes(step: Step, relation: Relation) -> list[Nodes]:
-    """A step's losses in each direction: one that is its own mirror image needs only one."""
+def quadrature(step: Step, relation: Relation) -> list[Nodes]:
+    """Returns the losses of a step in each direction; a mirror image of itself needs only one."""
     forward, backward = [], []
-    for share, pair in pairs(step, relation):
-        low, high = ends(pair)
+    for share, pair in dominating_pairs(step, relation):
+        low, high = support(pair)
         x = np.linspace(low, high, 4097)
         losses = loss_at(pair, x)
-        ahead, behind = _densities(pair, x)
-        forward.append((losses, share * ahead / ahead.sum()))
-        backward.append((-losses, share * behind / behind.sum()))
+        density, other_density = _densities(pair, x)
+        forward.append((losses, share * density / density.sum()))
+        backward.append((-losses, share * other_density / other_density.sum()))
     directions = [forward] if relation == "replace_one" else [forward, backward]
     return [Nodes(*(np.concatenate(a) for a in zip(*d, strict=True))) for d in directions]
 
 
-def ends(pair: Pair) -> tuple[float, float]:
-    """The x beyond which neither distribution has noticeable probability."""
+def support(pair: Pair) -> tuple[float, float]:
+    """Returns the interval outside of which both distributions have probability below 1e-25."""
     return (-_REACH - pair.shift if pair.mirrored else -_REACH), _REACH + pair.shift
 
 
 def loss_at(pair: Pair, x: Float64[np.ndarray, " k"]) -> Float64[np.ndarray, " k"]:
-    """ln of the likelihood ratio at x."""
+    """Computes the logarithm of the likelihood ratio at x."""
     d, q, mirrored = pair
     rest = math.log1p(-q) if q < 1 else -math.inf
 
@@ -90,8 +90,8 @@ def loss_at(pair: Pair, x: Float64[np.ndarray, " k"]) -> Float64[np.ndarray, " k
     return one_sided(x) - one_sided(-x) if mirrored else one_sided(x)
 
 
-def where(pair: Pair, loss: Float64[np.ndarray, " k"]) -> Float64[np.ndarray, " k"]:
-    """The x of a loss; -inf for a loss below all."""
+def loss_inverse(pair: Pair, loss: Float64[np.ndarray, " k"]) -> Float64[np.ndarray, " k"]:
+    """Computes the x at which the loss has a value; -inf for a value below all losses."""
     d, q, mirrored = pair
     with np.errstate(divide="ignore"):
         if mirrored:
@@ -101,25 +101,25 @@ def where(pair: Pair, loss: Float64[np.ndarray, " k"]) -> Float64[np.ndarray, " 
             u = log_sinh + d * d / 2 + np.log1p(-q) - math.log(q)
             root = np.where(u < 300, np.arcsinh(np.exp(np.minimum(u, 300))), u + math.log(2))
             return (loss / 2 + np.sign(loss) * root) / d
-        near = np.log1p(np.maximum(np.expm1(np.clip(loss, -1, 1)) / q, -1))
-        far = (
+        small = np.log1p(np.maximum(np.expm1(np.clip(loss, -1, 1)) / q, -1))
+        large = (
             loss + np.log1p(np.maximum(-(1 - q) * np.exp(np.minimum(-loss, 700)), -1)) - math.log(q)
         )
-        return np.where(np.abs(loss) < 1, near, far) / d + d / 2
+        return np.where(np.abs(loss) < 1, small, large) / d + d / 2
 
 
 def _densities(
     pair: Pair, x: Float64[np.ndarray, " k"]
 ) -> tuple[Float64[np.ndarray, " k"], Float64[np.ndarray, " k"]]:
     d, q, mirrored = pair
-    ahead = (1 - q) * np.exp(-(x**2) / 2) + q * np.exp(-((x - d) ** 2) / 2)
-    return ahead, ahead[::-1] if mirrored else np.exp(-(x**2) / 2)
+    density = (1 - q) * np.exp(-(x**2) / 2) + q * np.exp(-((x - d) ** 2) / 2)
+    return density, density[::-1] if mirrored else np.exp(-(x**2) / 2)
 
 
-def masses(
+def cell_probabilities(
     pair: Pair, x: Float64[np.ndarray, " k"]
 ) -> tuple[Float64[np.ndarray, " m"], Float64[np.ndarray, " m"]]:
-    """Both distributions' probabilities of the cells between the x."""
+    """Computes the probabilities of the cells between the x, under both distributions."""
     d, q, mirrored = pair
 
     def normal(x: Float64[np.ndarray, " k"]) -> Float64[np.ndarray, " m"]:
@@ -127,6 +127,6 @@ def masses(
         above = special.ndtr(-low) - special.ndtr(-high)
         return np.where(low > 0, above, special.ndtr(high) - special.ndtr(low))
 
-    ahead = (1 - q) * normal(x) + q * normal(x - d)
-    behind = (1 - q) * normal(x) + q * normal(x + d) if mirrored else normal(x)
-    return ahead, behind
+    probs = (1 - q) * normal(x) + q * normal(x - d)
+    other_probs = (1 - q) * normal(x) + q * normal(x + d) if mirrored else normal(x)
+    return probs, other_probs

@@ -1,10 +1,14 @@
-"""Privacy loss distributions of Gaussian steps on an adapting grid, composed by FFT.
+"""Privacy loss distributions of Gaussian steps on an adaptive grid, composed by FFT.
+
+    steps --dominating pairs--> losses at quadrature nodes --bounds on tails--> interval
+    pairs, interval --cells--> probabilities on a grid --FFT, power, window--> composition
+    composition --sums over the grid--> delta(epsilon), epsilon(delta)
 
 dp-accounting's own discretisation takes second differences of delta, whose rounding error of
 1e-16 / interval is clipped to positive mass: at noise multiplier 1000, sampling probability 1e-3
-and 1e5 steps it reports delta(0) above 1 on a grid fine enough. Here each cell's two masses are
-kept instead, which rounds relatively. It is pessimistic, as dp-accounting's is: where both are
-accurate they agree.
+and 1e5 steps it reports delta(0) above 1 on a grid fine enough. Here the two probabilities of each
+cell are stored instead, whose rounding errors are relative. The result is an upper bound, as
+dp-accounting's is: where both are accurate they agree.
 
 In the shapes `k` counts grid points.
 """
@@ -19,16 +23,17 @@ from jaxtyping import Float64, Int64
 from jaxpriv._types import Relation
 from jaxpriv.accounting import _losses
 
-_FINEST = 1e-9
-"""Below this interval the rounding of the cells' masses would show; epsilon is then near 1e-5."""
-_USUAL = 1e-4
-_POINTS = 2**20
-"""From here on the interval grows rather than the grid, as far as `_coarsest` allows."""
-_MANY_POINTS = 2**22
-"""Seconds. From here on an epsilon that is _SLIGHT nats too large is better than a longer wait."""
-_SLIGHT = 1e-3
+_MIN_INTERVAL = 1e-9
+"""Smallest grid interval, for an epsilon near 1e-5: below it the rounding of cells would show."""
+_DEFAULT_INTERVAL = 1e-4
+_GRID_TARGET = 2**20
+"""Number of grid points beyond which the interval grows instead, as far as `_coarsest` allows."""
+_GRID_LIMIT = 2**22
+"""Larger grids take seconds: they are coarsened if that adds less than _ACCEPTED_EXCESS."""
+_ACCEPTED_EXCESS = 1e-3
+"""Nats by which a coarser grid may enlarge epsilon."""
 _BYTES_PER_POINT = 64
-_MOST_BYTES = 4 * 2**30
+_MAX_BYTES = 4 * 2**30
 _TAIL = 1e-16
 """Probability of the composed loss that a grid may leave out, on either side."""
 _ROUNDING = 2.0**-52
@@ -44,32 +49,32 @@ class Pmf(NamedTuple):
     interval: float
 
 
-class _Part(NamedTuple):
-    """A step in one direction, and how often one event has it."""
+class _StepLoss(NamedTuple):
+    """The loss of a step in one direction, and the number of such steps in an event."""
 
     nodes: _losses.Nodes
     pmf: Pmf
-    often: int
+    num_steps: int
 
 
 _Direction = Sequence[tuple[_losses.Nodes, int]]
-"""The steps of one event, seen from one of the neighbours, and how often it has each."""
+"""The steps of one event in one direction, and the number of each."""
 
-Losses = list[list[_Part]]
+Losses = list[list[_StepLoss]]
 """For each direction, the parts of one event, on one grid."""
 
 
-def prepare(
-    steps: Mapping[_losses.Step, int], relation: Relation, *, most: int, epsilon: float
+def discretise(
+    steps: Mapping[_losses.Step, int], relation: Relation, *, max_compositions: int, epsilon: float
 ) -> Losses:
-    """Discretises an event, to be composed up to `most` times.
+    """Discretises an event, to be composed up to `max_compositions` times.
 
     Args:
-      steps: the event's steps, and how often it has each.
+      steps: the steps of the event, and the number of each.
       relation: of the neighbours.
-      most: the largest number of times that `compose` will be asked for.
-      epsilon: the one that matters: the grid may round by a relative 1e-3 of it; 0 for a grid
-        that is fine enough for all.
+      max_compositions: largest number of times for `compose`.
+      epsilon: value of interest; the grid may round by a relative 1e-3 of it. 0 for a grid that
+        is fine enough for all.
 
     Returns:
       The losses of each step, in each direction.
@@ -78,24 +83,27 @@ def prepare(
       ValueError: if composing would need more than 4 GiB.
     """
     directions = _directions(steps, relation)
-    interval = _interval(directions, most, epsilon)
-    pmfs = zip(*(_discretise(step, relation, interval) for step in steps), strict=True)
+    interval = _interval(directions, max_compositions, epsilon)
+    pmfs = zip(*(_discretise_step(step, relation, interval) for step in steps), strict=True)
     return [
-        [_Part(nodes, pmf, count) for (nodes, count), pmf in zip(direction, discrete, strict=True)]
+        [
+            _StepLoss(nodes, pmf, count)
+            for (nodes, count), pmf in zip(direction, discrete, strict=True)
+        ]
         for direction, discrete in zip(directions, pmfs, strict=True)
     ]
 
 
-def settle(
-    steps: Mapping[_losses.Step, int], relation: Relation, *, most: int, delta: float
+def discretise_for_delta(
+    steps: Mapping[_losses.Step, int], relation: Relation, *, max_compositions: int, delta: float
 ) -> tuple[Losses, list[Pmf]]:
-    """Discretises finely enough for the epsilon of a delta, which it finds by trying.
+    """Discretises an event finely enough for the epsilon of a delta, by trial.
 
     Args:
-      steps: the event's steps, and how often it has each.
+      steps: the steps of the event, and the number of each.
       relation: of the neighbours.
-      most: how often the event happens.
-      delta: whose epsilon will be asked for.
+      max_compositions: number of times that the event happens.
+      delta: at which epsilon will be computed.
 
     Returns:
       The losses of each step, and their composition.
@@ -103,47 +111,52 @@ def settle(
     Raises:
       ValueError: if composing would need more than 4 GiB.
     """
-    enough = max(_tail_bound(side, most, delta, 0.0) for side in _directions(steps, relation))
-    losses = prepare(steps, relation, most=most, epsilon=max(enough, 0.0))
+    enough = max(
+        _tail_bound(side, max_compositions, delta, 0.0) for side in _directions(steps, relation)
+    )
+    losses = discretise(
+        steps, relation, max_compositions=max_compositions, epsilon=max(enough, 0.0)
+    )
     while True:
-        composed = compose(losses, most)
+        composed = compose(losses, max_compositions)
         spent = epsilon(composed, delta)
         if spent in (0, math.inf):
             return losses, composed
-        finer = prepare(steps, relation, most=most, epsilon=spent)
+        finer = discretise(steps, relation, max_compositions=max_compositions, epsilon=spent)
         if finer[0][0].pmf.interval > 0.7 * losses[0][0].pmf.interval:
             return losses, composed
         losses = finer
 
 
 def compose(losses: Losses, times: int) -> list[Pmf]:
-    """The loss of an event that happens `times` times, in each direction."""
+    """Composes an event `times` times, in each direction."""
     return [_compose(parts, times) for parts in losses]
 
 
 def delta(pmfs: Sequence[Pmf], epsilon: float) -> float:
-    """The largest delta over the directions, at most 1."""
+    """Computes the largest delta over the directions, at most 1."""
     return min(1.0, max(_delta(pmf, epsilon) for pmf in pmfs))
 
 
 def epsilon(pmfs: Sequence[Pmf], delta: float) -> float:
-    """The largest epsilon over the directions; infinite for a delta below the resolution."""
+    """Computes the largest epsilon over the directions; inf for a delta below the resolution."""
     return max(_epsilon(pmf, delta) for pmf in pmfs)
 
 
 def resolution(pmfs: Sequence[Pmf]) -> float:
-    """The smallest delta that has a finite epsilon here."""
+    """Returns the largest delta without a finite epsilon."""
     return max(pmf.infinity for pmf in pmfs)
 
 
 def _directions(steps: Mapping[_losses.Step, int], relation: Relation) -> list[_Direction]:
-    sides = zip(*(_losses.nodes(step, relation) for step in steps), strict=True)
+    sides = zip(*(_losses.quadrature(step, relation) for step in steps), strict=True)
     return [list(zip(side, steps.values(), strict=True)) for side in sides]
 
 
-def _discretise(step: _losses.Step, relation: Relation, interval: float) -> list[Pmf]:
+def _discretise_step(step: _losses.Step, relation: Relation, interval: float) -> list[Pmf]:
     mixed = [
-        (share, _discretise_pair(pair, interval)) for share, pair in _losses.pairs(step, relation)
+        (share, _discretise_pair(pair, interval))
+        for share, pair in _losses.dominating_pairs(step, relation)
     ]
     directions = 1 if relation == "replace_one" else 2
     return [_mix([(share, pmfs[i]) for share, pmfs in mixed]) for i in range(directions)]
@@ -169,14 +182,14 @@ def _discretise_pair(pair: _losses.Pair, interval: float) -> tuple[Pmf, Pmf]:
       Doroshenko et al., Connect the Dots: Tighter Discrete Approximations of Privacy Loss
       Distributions, 2022, Algorithm 1.
     """
-    low, high = _losses.loss_at(pair, np.array(_losses.ends(pair)))
+    low, high = _losses.loss_at(pair, np.array(_losses.support(pair)))
     first = math.floor(low / interval)
     last = max(math.ceil(high / interval), first + 1)
     grid = np.arange(first, last + 1)
-    x = np.concatenate([[-np.inf], _losses.where(pair, grid * interval), [np.inf]])
-    ahead, behind = _losses.masses(pair, x)
-    forward = _split(ahead, behind, grid, interval)
-    return forward, _split(behind[::-1], ahead[::-1], -grid[::-1], interval)
+    x = np.concatenate([[-np.inf], _losses.loss_inverse(pair, grid * interval), [np.inf]])
+    p, q = _losses.cell_probabilities(pair, x)
+    forward = _split(p, q, grid, interval)
+    return forward, _split(q[::-1], p[::-1], -grid[::-1], interval)
 
 
 def _split(
@@ -196,15 +209,18 @@ def _split(
     return Pmf(int(grid[0]), probs, float(upper[-1]), interval)
 
 
-def _interval(directions: list[_Direction], most: int, epsilon: float) -> float:
+def _interval(directions: list[_Direction], max_compositions: int, epsilon: float) -> float:
     """The value interval: fine enough for the losses, coarse enough for the memory."""
-    coarsest = max(_coarsest(directions, most, epsilon), _FINEST)
-    width = max(_width(direction, most, coarsest) for direction in directions)
-    if width / coarsest > _MANY_POINTS and _added(directions, most, width / _MANY_POINTS) < _SLIGHT:
-        coarsest = width / _MANY_POINTS
-    interval = min(coarsest, max(_USUAL, width / _POINTS))
+    coarsest = max(_coarsest(directions, max_compositions, epsilon), _MIN_INTERVAL)
+    width = max(_width(direction, max_compositions, coarsest) for direction in directions)
+    if (
+        width / coarsest > _GRID_LIMIT
+        and _rounding_std(directions, max_compositions, width / _GRID_LIMIT) < _ACCEPTED_EXCESS
+    ):
+        coarsest = width / _GRID_LIMIT
+    interval = min(coarsest, max(_DEFAULT_INTERVAL, width / _GRID_TARGET))
     need = width / interval * _BYTES_PER_POINT
-    if need > _MOST_BYTES:
+    if need > _MAX_BYTES:
         raise ValueError(
             "Expected an event that composes within 4 GiB, got one that needs "
             f"{need / 2**30:.0f} GiB: take fewer steps, or more noise."
@@ -212,7 +228,7 @@ def _interval(directions: list[_Direction], most: int, epsilon: float) -> float:
     return interval
 
 
-def _coarsest(directions: list[_Direction], most: int, epsilon: float) -> float:
+def _coarsest(directions: list[_Direction], max_compositions: int, epsilon: float) -> float:
     """The interval that makes epsilon about 1e-4 too large, relatively, and never over 1e-3.
 
     Rounding adds noise of standard deviation a to the loss, and a^2/2 to its mean. Where the
@@ -220,19 +236,19 @@ def _coarsest(directions: list[_Direction], most: int, epsilon: float) -> float:
     decide (small sampling_prob), epsilon is far above it, and bounds a better.
     """
     # The wider direction decides: the other's epsilon lies below it by more than it is rounded up.
-    spread = max(_spread(direction, most) for direction in directions)
+    spread = max(_spread(direction, max_compositions) for direction in directions)
     allowed = max(spread / 120, min(epsilon / 500, math.sqrt(epsilon) / 30))
     low, high = math.log(1e-12), math.log(1e6)
     for _ in range(50):
         middle = (low + high) / 2
-        if _added(directions, most, math.exp(middle)) < allowed:
+        if _rounding_std(directions, max_compositions, math.exp(middle)) < allowed:
             low = middle
         else:
             high = middle
     return math.exp(low)
 
 
-def _added(directions: list[_Direction], most: int, interval: float) -> float:
+def _rounding_std(directions: list[_Direction], max_compositions: int, interval: float) -> float:
     """Standard deviation that rounding adds: a loss at x in its cell of width h, x (h - x)."""
 
     def of_step(nodes: _losses.Nodes) -> float:
@@ -240,7 +256,7 @@ def _added(directions: list[_Direction], most: int, interval: float) -> float:
         return float(nodes.weights @ np.minimum(to_zero, interval**2 / 6))
 
     return max(
-        math.sqrt(most * sum(count * of_step(nodes) for nodes, count in direction))
+        math.sqrt(max_compositions * sum(count * of_step(nodes) for nodes, count in direction))
         for direction in directions
     )
 
@@ -267,15 +283,15 @@ def _window(direction: _Direction, times: int, interval: float) -> tuple[float, 
 
 def _tail_bound(direction: _Direction, times: int, tail: float, interval: float) -> float:
     """A loss that the composed one exceeds with probability at most `tail` (Chernoff)."""
-    often = sum(count for _, count in direction)
+    num_steps = sum(count for _, count in direction)
     largest = sum(count * float(nodes.losses.max()) for nodes, count in direction)
     # Rounding a loss to the ends of its cell moves its mean by h^2/8 at most (Hoeffding).
-    slack = often * interval**2 / 8
+    slack = num_steps * interval**2 / 8
     bounds = [
         times * (log_mgf / t + slack * (1 + t)) - math.log(tail) / t
         for t, log_mgf in _log_mgf(direction, times)
     ]
-    return min(*bounds, times * (largest + interval * often))
+    return min(*bounds, times * (largest + interval * num_steps))
 
 
 def _log_mgf(direction: _Direction, times: int) -> list[tuple[float, float]]:
@@ -292,28 +308,28 @@ def _log_mgf(direction: _Direction, times: int) -> list[tuple[float, float]]:
 
 
 def _log_sum_exp(values: Float64[np.ndarray, " k"]) -> float:
-    most = float(values.max())
-    return most + math.log(float(np.exp(values - most).sum()))
+    largest = float(values.max())
+    return largest + math.log(float(np.exp(values - largest).sum()))
 
 
-def _compose(parts: list[_Part], times: int) -> Pmf:
+def _compose(parts: list[_StepLoss], times: int) -> Pmf:
     """Convolves by FFT on the window that holds all but _TAIL of the probability."""
     from scipy import fft
 
     interval = parts[0].pmf.interval
-    low, high = _window([(part.nodes, part.often) for part in parts], times, interval)
-    lower = sum(times * part.often * part.pmf.lower for part in parts)
-    upper = lower + sum(times * part.often * (len(part.pmf.probs) - 1) for part in parts)
+    low, high = _window([(part.nodes, part.num_steps) for part in parts], times, interval)
+    lower = sum(times * part.num_steps * part.pmf.lower for part in parts)
+    upper = lower + sum(times * part.num_steps * (len(part.pmf.probs) - 1) for part in parts)
     start = max(lower, math.floor(low / interval))
     stop = min(upper, math.ceil(high / interval)) + 1
     length = max(stop - start, *(len(part.pmf.probs) for part in parts))
     size = fft.next_fast_len(length, real=True) or length
     spectrum = np.ones(1, np.complex128)
     for part in parts:
-        spectrum = spectrum * np.fft.rfft(part.pmf.probs, size) ** (times * part.often)
+        spectrum = spectrum * np.fft.rfft(part.pmf.probs, size) ** (times * part.num_steps)
     probs = np.roll(np.fft.irfft(spectrum, size), (lower - start) % size)[: stop - start]
-    steps = times * sum(part.often for part in parts)
-    finite = times * sum(part.often * math.log1p(-part.pmf.infinity) for part in parts)
+    steps = times * sum(part.num_steps for part in parts)
+    finite = times * sum(part.num_steps * math.log1p(-part.pmf.infinity) for part in parts)
     infinity = -math.expm1(finite) + 2 * _TAIL + steps * _ROUNDING
     return Pmf(start, np.maximum(probs, 0), min(infinity, 1.0), interval)
 

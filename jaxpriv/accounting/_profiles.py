@@ -1,4 +1,4 @@
-"""What an event spends: its steps counted, then the closed form, a PLD, or Renyi moments."""
+"""Privacy profiles of events, from their steps: by closed form, PLD, or Renyi moments."""
 
 import math
 from collections import Counter
@@ -13,12 +13,12 @@ from jaxpriv import _check
 from jaxpriv._types import Relation
 from jaxpriv.accounting import _losses, _pld, gaussian
 
-# Beyond 64 they serve small epsilons only.
+# Orders beyond 64 matter for small epsilons only.
 _ORDERS = np.array([*range(2, 65), *range(72, 129, 8), *range(160, 513, 32)])
 
 
 class Profile(NamedTuple):
-    """The privacy of an event, read both ways."""
+    """epsilon as a function of delta, and delta as a function of epsilon."""
 
     epsilon: Callable[[float], float]
     delta: Callable[[float], float]
@@ -29,7 +29,7 @@ _EVERYTHING = Profile(lambda delta: math.inf, lambda epsilon: 1.0)
 
 
 def count_steps(event: object) -> Counter[_losses.Step]:
-    """Counts an event's steps; one without noise stands for everything non-private."""
+    """Counts the steps of an event; a step without noise stands for everything non-private."""
     import dp_accounting as dp
 
     match event:
@@ -81,13 +81,14 @@ def profile(
     steps: Counter[_losses.Step],
     relation: Relation,
     *,
-    most: int = 1,
+    max_compositions: int = 1,
     epsilon: float = 0.0,
     delta: float | None = None,
 ) -> Callable[[int], Profile]:
-    """The profile after a number of times (at most `most`) of an event.
+    """Computes the profile of an event as a function of the number of times that it happens.
 
-    It is accurate at an epsilon (or at the epsilon of a delta), and an upper bound elsewhere.
+    That number is at most `max_compositions`. The profile is accurate at an epsilon (or at the
+    epsilon of a delta), and an upper bound elsewhere.
     """
     if any(step.noise_multiplier == 0 for step in steps):
         return lambda times: _NOTHING if times == 0 else _EVERYTHING
@@ -100,17 +101,24 @@ def profile(
         return lambda times: _gaussian_profile(factor * full * math.sqrt(times))
     if full > 0:
         subsampled[_losses.Step(1 / full, 1.0)] = 1
-    most = max(most, 1)
+    max_compositions = max(max_compositions, 1)
     if delta is None:
-        losses, known = _pld.prepare(subsampled, relation, most=most, epsilon=epsilon), {}
+        losses, compositions = (
+            _pld.discretise(
+                subsampled, relation, max_compositions=max_compositions, epsilon=epsilon
+            ),
+            {},
+        )
     else:
-        losses, composed = _pld.settle(subsampled, relation, most=most, delta=delta)
-        known = {most: composed}
+        losses, composed = _pld.discretise_for_delta(
+            subsampled, relation, max_compositions=max_compositions, delta=delta
+        )
+        compositions = {max_compositions: composed}
 
     def after(times: int) -> Profile:
         if times == 0:
             return _NOTHING
-        return _pld_profile(known.get(times) or _pld.compose(losses, times))
+        return _pld_profile(compositions.get(times) or _pld.compose(losses, times))
 
     return after
 
@@ -124,12 +132,13 @@ def _gaussian_profile(mu: float) -> Profile:
 
 
 def _pld_profile(pmfs: list[_pld.Pmf]) -> Profile:
-    least = _pld.resolution(pmfs)
+    resolution = _pld.resolution(pmfs)
 
     def epsilon(delta: float) -> float:
-        if delta <= least:
+        if delta <= resolution:
             raise ValueError(
-                f"Expected delta > {least:.1e}, which float64 resolves here, got delta={delta}."
+                f"Expected delta > {resolution:.1e}, which float64 resolves here, "
+                f"got delta={delta}."
             )
         return _pld.epsilon(pmfs, delta)
 
@@ -139,7 +148,7 @@ def _pld_profile(pmfs: list[_pld.Pmf]) -> Profile:
 def rdp_epsilon(
     steps: Counter[_losses.Step], delta: float, relation: Relation, method: str
 ) -> float:
-    """The epsilon by Renyi moments, with the improved conversion or the classic one."""
+    """Computes epsilon by Renyi moments, with the improved conversion or the classic one."""
     from dp_accounting.rdp import rdp_privacy_accountant
 
     if relation != "add_or_remove_one":

@@ -1,8 +1,8 @@
-"""What an event costs, and the noise or the steps that a budget allows.
+"""Computes the epsilon and delta of an event, and the noise or the steps that meet a budget.
 
 Events are dp-accounting's: Gaussian, Poisson-sampled Gaussian, its truncated form, and their
-compositions. Gaussians alone take the closed form; everything else a privacy loss distribution
-(PLD), which is an upper bound on epsilon and tight up to a relative 1e-3 or so.
+compositions. Compositions of Gaussians have a closed form; for everything else a privacy loss
+distribution (PLD) gives an upper bound on epsilon, tight up to a relative 1e-3 or so.
 """
 
 import math
@@ -34,18 +34,18 @@ class _Sampler(Protocol):
 
 
 def epsilon(event: "DpEvent", *, delta: float, relation: Relation, method: str = "pld") -> float:
-    """Computes the epsilon that an event spends at this delta.
+    """Computes the epsilon of an event at a given delta.
 
     Args:
       event: of dp-accounting, as an algorithm's or a sampler's `.event(...)` gives it.
-      delta: in (0, 1). Warns at 1/n and above, where the event knows n.
+      delta: in (0, 1). Warns at 1/n and above, if the event contains n.
       relation: `add_or_remove_one` or `replace_one`.
       method: `pld`: tight, and never below the truth. `rdp`: Renyi moments of integer order with
         the improved conversion. `rdp_classic`: with epsilon_RDP + ln(1/delta)/(order - 1), which
         the papers of 2016 to 2021 used. Both serve add_or_remove_one and untruncated events only.
 
     Returns:
-      epsilon in nats; infinite where something is released without noise.
+      epsilon in nats; infinite if something is released without noise.
 
     Raises:
       ValueError: if an argument is out of range, the event is none of those above, the method
@@ -68,7 +68,7 @@ def epsilon(event: "DpEvent", *, delta: float, relation: Relation, method: str =
 
 
 def delta(event: "DpEvent", *, epsilon: float, relation: Relation) -> float:
-    """Computes the delta that an event spends at this epsilon, by PLD.
+    """Computes the delta of an event at a given epsilon, by PLD.
 
     Args:
       event: as for `epsilon`.
@@ -76,7 +76,7 @@ def delta(event: "DpEvent", *, epsilon: float, relation: Relation) -> float:
       relation: `add_or_remove_one` or `replace_one`.
 
     Returns:
-      delta in [0, 1]; 1 where something is released without noise.
+      delta in [0, 1]; 1 if something is released without noise.
 
     Raises:
       ValueError: if an argument is out of range, the event is unknown, or it needs over 4 GiB.
@@ -87,11 +87,11 @@ def delta(event: "DpEvent", *, epsilon: float, relation: Relation) -> float:
 def delta_curve(
     event: "DpEvent", *, epsilon: float, relation: Relation
 ) -> Callable[[float], float]:
-    """Gives delta as a function of epsilon, by one PLD.
+    """Computes delta as a function of epsilon, by one PLD.
 
     Args:
       event: as for `epsilon`.
-      epsilon: where the PLD is made to be accurate, nats; >= 0. Elsewhere it is an upper bound.
+      epsilon: epsilon at which the PLD is accurate, nats; >= 0. Elsewhere delta is an upper bound.
       relation: `add_or_remove_one` or `replace_one`.
 
     Returns:
@@ -127,15 +127,15 @@ def advantage_bound(event: "DpEvent", *, relation: Relation) -> float:
 def calibrate(
     sampler: _Sampler, *, steps: int, epsilon: float, delta: float, relation: Relation
 ) -> float:
-    """Finds the noise multiplier with which a sampler's steps spend this budget.
+    """Finds the noise multiplier with which the steps of a sampler spend a budget.
 
     The epsilon of the result lies in [0.999 epsilon, epsilon].
 
     Args:
       sampler: anything with `.event(noise_multiplier=..., steps=...)`.
-      steps: how many noisy sums.
+      steps: number of noisy sums.
       epsilon: the budget, nats; > 0.
-      delta: in (0, 1). Warns at 1/n and above, where the event knows n.
+      delta: in (0, 1). Warns at 1/n and above, if the event contains n.
       relation: `add_or_remove_one` or `replace_one`.
 
     Returns:
@@ -157,12 +157,12 @@ def calibrate(
 def calibrate_event(
     make_event: Callable[[float], object], *, epsilon: float, delta: float, relation: Relation
 ) -> float:
-    """Finds the noise multiplier with which an event spends this budget; see `calibrate`.
+    """Finds the noise multiplier with which an event spends a budget; see `calibrate`.
 
     Args:
       make_event: makes the event of a noise multiplier.
       epsilon: the budget, nats; > 0.
-      delta: in (0, 1). Warns at 1/n and above, where the event knows n.
+      delta: in (0, 1). Warns at 1/n and above, if the event contains n.
       relation: `add_or_remove_one` or `replace_one`.
 
     Returns:
@@ -175,15 +175,15 @@ def calibrate_event(
 
 
 def poisson_event(*, noise_multiplier: float, sampling_prob: float, steps: int) -> "DpEvent":
-    """Names Poisson-sampled noisy sums where the number of records is unknown.
+    """Makes the event of Poisson-sampled noisy sums if the number of records is unknown.
 
-    Holds for batches that are never cut; a padded batch can overflow, and its sampler's event
-    says so.
+    It holds for batches that are never truncated. A padded batch can overflow, which the event of
+    its sampler takes into account.
 
     Args:
       noise_multiplier: standard deviation of the noise / clip norm; >= 0.
       sampling_prob: in (0, 1]; 1 gives the plain Gaussian.
-      steps: how many.
+      steps: number of noisy sums.
 
     Returns:
       The event.
@@ -216,7 +216,7 @@ def epsilon_curve(
     Args:
       event_of_one_step: what every step releases.
       steps: step counts, in any order; 0 spends nothing.
-      delta: in (0, 1). Warns at 1/n and above, where the event knows n.
+      delta: in (0, 1). Warns at 1/n and above, if the event contains n.
       relation: `add_or_remove_one` or `replace_one`.
 
     Returns:
@@ -234,7 +234,7 @@ def epsilon_curve(
     counts = [int(count) for count in steps]
     one = _profiles.count_steps(event_of_one_step)
     _warn_large(delta, one)
-    after = _profiles.profile(one, relation, most=max(counts, default=0), delta=delta)
+    after = _profiles.profile(one, relation, max_compositions=max(counts, default=0), delta=delta)
     spent = {count: after(count).epsilon(delta) for count in set(counts)}
     return np.array([spent[count] for count in counts], np.float64)
 
@@ -252,7 +252,7 @@ def max_steps(
     Args:
       make_event: makes the event of a number of equal steps, as an algorithm's `.event` does.
       epsilon: the budget, nats; > 0.
-      delta: in (0, 1). Warns at 1/n and above, where the event knows n.
+      delta: in (0, 1). Warns at 1/n and above, if the event contains n.
       relation: `add_or_remove_one` or `replace_one`.
       at_most: the largest answer; >= 1.
 
@@ -273,7 +273,9 @@ def max_steps(
         return after(count).epsilon(delta) <= epsilon
 
     # Short runs are cheap to compose, so the search grows from them.
-    while within(after := _profiles.profile(one, relation, most=fails, epsilon=epsilon), fails):
+    while within(
+        after := _profiles.profile(one, relation, max_compositions=fails, epsilon=epsilon), fails
+    ):
         if fails == at_most:
             return at_most
         fits, fails = fails, min(2 * fails, at_most)
@@ -292,8 +294,8 @@ def warn_if_large(delta: float, n: int, *, stacklevel: int = 3) -> None:
     """Warns of a delta of 1/n or more, by default at the caller of the function that calls this.
 
     Args:
-      delta: asked for.
-      n: records.
+      delta: of the (epsilon, delta) guarantee.
+      n: number of records.
       stacklevel: as for `warnings.warn`.
     """
     if delta >= 1 / n:
@@ -308,7 +310,7 @@ def warn_if_large(delta: float, n: int, *, stacklevel: int = 3) -> None:
 def _warn_large(
     delta: float, steps: Counter[_losses.Step], n: int | None = None, *, stacklevel: int = 4
 ) -> None:
-    """Warns where the event, or else the caller, knows n."""
+    """Warns if delta >= 1/n, with n taken from the event or else from the argument."""
     sizes = [step.overflow[0] for step in steps if step.overflow is not None]
     sizes = sizes or ([] if n is None else [n])
     if sizes:
@@ -336,4 +338,4 @@ def _calibrate(
         # Clipped, because one far point would bend the interpolation.
         return min(max(math.log(spent) - aim, -3.0), 3.0) if spent > 0 else -3.0
 
-    return math.exp(search.root(excess, sought="an epsilon", told=f"{epsilon=}"))
+    return math.exp(search.root(excess, target_name="epsilon", target_value=epsilon))

@@ -1,20 +1,20 @@
-"""The search for the noise multiplier that spends a budget, over its logarithm."""
+"""Searches for the noise multiplier that meets a target, over its logarithm."""
 
 import math
 from collections.abc import Callable
 
 TOLERANCE = 1e-3
 """How far below its target, relatively, the epsilon of a calibrated noise may lie."""
-_LEAST_NOISE, _MOST_NOISE = 1e-3, 1e7
+_MIN_NOISE, _MAX_NOISE = 1e-3, 1e7
 
 
-def root(excess: Callable[[float], float], *, sought: str, told: str) -> float:
+def root(excess: Callable[[float], float], *, target_name: str, target_value: float) -> float:
     """Finds where a decreasing function of log z is about 0, and not above TOLERANCE / 4.
 
     Args:
       excess: of log z.
-      sought: what the noise is to spend, for the error.
-      told: its value, for the error.
+      target_name: name of the target, for the error message.
+      target_value: its value, for the error message.
 
     Returns:
       log z.
@@ -22,18 +22,18 @@ def root(excess: Callable[[float], float], *, sought: str, told: str) -> float:
     Raises:
       ValueError: if no noise multiplier fits.
     """
-    return _illinois(excess, *bracket(excess, sought=sought, told=told))
+    return _illinois(excess, *bracket(excess, target_name=target_name, target_value=target_value))
 
 
 def bracket(
-    excess: Callable[[float], float], *, sought: str, told: str
+    excess: Callable[[float], float], *, target_name: str, target_value: float
 ) -> tuple[float, float, float, float]:
     """Finds two values of log z between which a decreasing function changes its sign.
 
     Args:
       excess: of log z.
-      sought: what the noise is to spend, for the error.
-      told: its value, for the error.
+      target_name: name of the target, for the error message.
+      target_value: its value, for the error message.
 
     Returns:
       One end and the value there, the other end and the value there, which may be 0.
@@ -41,35 +41,39 @@ def bracket(
     Raises:
       ValueError: if it keeps its sign over all noise multipliers.
     """
-    least, most = math.log(_LEAST_NOISE), math.log(_MOST_NOISE)
-    near = far = 0.0
-    at_near = at_far = excess(0.0)
+    lowest, highest = math.log(_MIN_NOISE), math.log(_MAX_NOISE)
+    left = right = 0.0
+    left_value = right_value = excess(0.0)
     # Downwards in small steps: epsilon explodes there, and with it the work.
-    stride = math.log(4) if at_near > 0 else -math.log(2)
-    while at_near * at_far > 0:
-        if not least < far < most:
+    stride = math.log(4) if left_value > 0 else -math.log(2)
+    while left_value * right_value > 0:
+        if not lowest < right < highest:
             raise ValueError(
-                f"Expected {sought} that a noise multiplier in {_LEAST_NOISE} to {_MOST_NOISE:g} "
-                f"spends, got {told}."
+                f"No noise multiplier between {_MIN_NOISE} and {_MAX_NOISE:g} reaches "
+                f"{target_name}={target_value}."
             )
-        near, at_near = far, at_far
-        far = min(max(near + stride, least), most)
-        at_far = excess(far)
+        left, left_value = right, right_value
+        right = min(max(left + stride, lowest), highest)
+        right_value = excess(right)
         stride = 1.5 * stride if stride > 0 else stride
-    return near, at_near, far, at_far
+    return left, left_value, right, right_value
 
 
 def _illinois(
-    excess: Callable[[float], float], near: float, at_near: float, far: float, at_far: float
+    excess: Callable[[float], float],
+    left: float,
+    left_value: float,
+    right: float,
+    right_value: float,
 ) -> float:
     """Regula falsi between two points of opposite sign, that halves the value at a stuck end."""
-    while abs(at_far) > TOLERANCE / 4 and abs(far - near) > 1e-12:
-        middle = (near * at_far - far * at_near) / (at_far - at_near)
+    while abs(right_value) > TOLERANCE / 4 and abs(right - left) > 1e-12:
+        middle = (left * right_value - right * left_value) / (right_value - left_value)
         value = excess(middle)
-        if value * at_far < 0:
-            near, at_near = far, at_far
+        if value * right_value < 0:
+            left, left_value = right, right_value
         else:
-            at_near /= 2
-        far, at_far = middle, value
+            left_value /= 2
+        right, right_value = middle, value
     # At a jump there is no such point: then the side with more noise.
-    return far if abs(at_far) <= TOLERANCE / 4 else max(near, far)
+    return right if abs(right_value) <= TOLERANCE / 4 else max(left, right)

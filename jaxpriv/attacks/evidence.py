@@ -44,7 +44,7 @@ class Evidence:
     shadow_is_member [m, n]: which records each shadow model was trained on.
     unit_id [n]: the group (person, household) of each record.
     population: evidence on records that no model was trained on, with the same shadow models.
-    revealed [n]: records whose membership the attacker knows; no attack is judged on them.
+    revealed [n]: records whose membership the attacker has; no attack is judged on them.
     revealed_is_member [n]: their membership; False elsewhere.
     predict: queries the target.
 

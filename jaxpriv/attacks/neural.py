@@ -1,4 +1,4 @@
-"""The neural attack: a network that learns from records whose membership the attacker knows.
+"""The neural attack: a network that learns from records of known membership.
 
 In the shapes below `n` counts records and `c` classes.
 """

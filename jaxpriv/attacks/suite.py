@@ -167,7 +167,7 @@ _PARTS: dict[Need, _Part] = {
     "labels": _Part("labels", lambda e: e.labels is not None),
     "inputs": _Part("inputs", lambda e: e.inputs is not None),
     "predict": _Part("queries of the target", lambda e: e.predict is not None),
-    "revealed": _Part("members and non-members that the attacker knows", _some_revealed),
+    "revealed": _Part("members and non-members known to the attacker", _some_revealed),
     "shadow_signals": _Part(
         "IN and OUT shadow models", lambda e: e.shadows_vary and e.has_shadow_signals
     ),

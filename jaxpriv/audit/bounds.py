@@ -15,7 +15,7 @@ Design = Literal["independent_runs", "one_run"]
 DESIGNS: tuple[Design, ...] = ("independent_runs", "one_run")
 KEYS: tuple[str, ...] = ("clopper_pearson", "gdp", "one_run", "one_run_fdp")
 
-_OTHER_DESIGN = {
+_REASON_BY_DESIGN = {
     "independent_runs": "needs one fair coin for each of many canaries in one training",
     "one_run": "needs independent trainings, and canaries of one training are not independent",
 }
@@ -23,7 +23,7 @@ _REVERSED = 0.1
 """Share of the error that the reversed orientation may spend: it is seldom the right one."""
 
 _INFINITE = "a Gaussian trade-off has no finite epsilon at delta 0; mu holds its lower bound"
-_MEANING = {
+_NEIGHBOURS = {
     "add_or_remove_one": "The canary, or group, was added or left out, all else being equal.",
     "replace_one": "The canary was exchanged for another record of its own, all else being equal; "
     "the bound does not hold for replace_one where it was added or left out.",
@@ -75,8 +75,8 @@ def lower_bounds(
       design: `independent_runs`: trainings with own randomness each, one bit each.
         `one_run`: one training, and each canary was put in by its own fair coin.
       delta: at which epsilon is bounded, in [0, 1).
-      relation: by which the canaries entered; it is taken at the caller's word. A canary that is
-        in or out is `add_or_remove_one`; one that is exchanged for another, `replace_one`.
+      relation: how the canaries were varied; it cannot be verified from the scores. A canary that
+        is in or out is `add_or_remove_one`; one that is exchanged for another, `replace_one`.
       confidence: probability with which each bound holds, in (0, 1).
 
     Returns:
@@ -91,42 +91,52 @@ def lower_bounds(
 
     Example:
       >>> scores, is_member = np.arange(200.0), np.arange(200) >= 100
-      >>> found = lower_bounds(scores, is_member, design="independent_runs", delta=0.0,
-      ...                      relation="add_or_remove_one", confidence=0.95)
-      >>> round(found.clopper_pearson, 3), found.one_run
+      >>> bounds = lower_bounds(scores, is_member, design="independent_runs", delta=0.0,
+      ...                       relation="add_or_remove_one", confidence=0.95)
+      >>> round(bounds.clopper_pearson, 3), bounds.one_run
       (2.857, None)
     """
     _check.one_of(DESIGNS, design=design)
     _check.one_of(RELATIONS, relation=relation)
     if design == "independent_runs":
-        family, free, assuming, others = independent_runs, "clopper_pearson", "gdp", KEYS[2:]
+        module, assumption_free, gaussian_key, inapplicable = (
+            independent_runs,
+            "clopper_pearson",
+            "gdp",
+            KEYS[2:],
+        )
     else:
-        family, free, assuming, others = one_run, "one_run", "one_run_fdp", KEYS[:2]
-    found: dict[str, float | None] = dict.fromkeys(KEYS)
-    found[free] = _both_ways(
-        lambda values, share: family.epsilon_of_scores(
+        module, assumption_free, gaussian_key, inapplicable = (
+            one_run,
+            "one_run",
+            "one_run_fdp",
+            KEYS[:2],
+        )
+    bounds: dict[str, float | None] = dict.fromkeys(KEYS)
+    bounds[assumption_free] = _best_of_orientations(
+        lambda values, share: module.epsilon_of_scores(
             values, is_member, delta=delta, confidence=share
         ),
         scores,
         confidence,
     )
-    mu = _both_ways(
-        lambda values, share: family.mu_of_scores(values, is_member, confidence=share),
+    mu = _best_of_orientations(
+        lambda values, share: module.mu_of_scores(values, is_member, confidence=share),
         scores,
         confidence,
     )
-    reasons = dict.fromkeys(others, _OTHER_DESIGN[design])
+    reasons = dict.fromkeys(inapplicable, _REASON_BY_DESIGN[design])
     if mu == 0:
-        found[assuming] = 0.0
+        bounds[gaussian_key] = 0.0
     elif delta == 0:
-        reasons[assuming] = _INFINITE
+        reasons[gaussian_key] = _INFINITE
     else:
-        found[assuming] = gaussian.epsilon(delta, mu=mu)
+        bounds[gaussian_key] = gaussian.epsilon(delta, mu=mu)
     return LowerBounds(
-        **found,
-        mu={key: mu if key == assuming else None for key in ("gdp", "one_run_fdp")},
+        **bounds,
+        mu={key: mu if key == gaussian_key else None for key in ("gdp", "one_run_fdp")},
         not_applicable=reasons,
-        meaning=_MEANING[relation],
+        meaning=_NEIGHBOURS[relation],
         confidence=confidence,
         delta=delta,
         relation=relation,
@@ -134,7 +144,7 @@ def lower_bounds(
     )
 
 
-def _both_ways(
+def _best_of_orientations(
     bound: Callable[[Shaped[Array | np.ndarray, "..."], float], float],
     scores: Shaped[Array | np.ndarray, "..."],
     confidence: float,

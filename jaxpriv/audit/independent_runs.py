@@ -43,9 +43,9 @@ def count(scores: Scores, is_member: Scores, *, threshold: float) -> Counts:
     Raises:
       ValueError: for NaN, one class only, or unequal lengths.
     """
-    members, others = _check.split_by_membership(scores, is_member)
-    hits, alarms = int((members >= threshold).sum()), int((others >= threshold).sum())
-    return Counts(hits, members.size, alarms, others.size)
+    members, nonmembers = _check.split_by_membership(scores, is_member)
+    hits, alarms = int((members >= threshold).sum()), int((nonmembers >= threshold).sum())
+    return Counts(hits, members.size, alarms, nonmembers.size)
 
 
 def epsilon_of_counts(counts: Counts, *, delta: float, confidence: float) -> float:
@@ -149,12 +149,15 @@ def mu_of_scores(scores: Scores, is_member: Scores, *, confidence: float) -> flo
 def _best(
     scores: Scores, is_member: Scores, confidence: float, bound: Callable[[float, float], float]
 ) -> float:
-    members, others = _check.split_by_membership(scores, is_member)
-    m, n = members.size, others.size
+    members, nonmembers = _check.split_by_membership(scores, is_member)
+    m, n = members.size, nonmembers.size
     tried = [
-        Counts(int((members > others[n - 1 - errors]).sum()), m, errors, n)
+        Counts(int((members > nonmembers[n - 1 - errors]).sum()), m, errors, n)
         for errors in _allowed(n)
-    ] + [Counts(m - errors, m, int((others >= members[errors]).sum()), n) for errors in _allowed(m)]
+    ] + [
+        Counts(m - errors, m, int((nonmembers >= members[errors]).sum()), n)
+        for errors in _allowed(m)
+    ]
     error = (1 - confidence) / (2 * len(tried))
     return max(bound(*_rates(counts, error)) for counts in tried)
 
@@ -168,10 +171,10 @@ def _allowed(size: int) -> list[int]:
 
 def _rates(counts: Counts, error: float) -> tuple[float, float]:
     """A lower bound on the TPR and an upper one on the FPR; each fails with probability `error`."""
-    hits, members, alarms, others = counts
-    _check.positive_int(num_members=members, num_nonmembers=others)
+    hits, members, alarms, nonmembers = counts
+    _check.positive_int(num_members=members, num_nonmembers=nonmembers)
     tpr = intervals.clopper_pearson_lower(hits, members, confidence=1 - error)
-    fpr = intervals.clopper_pearson_upper(alarms, others, confidence=1 - error)
+    fpr = intervals.clopper_pearson_upper(alarms, nonmembers, confidence=1 - error)
     return float(tpr), float(fpr)
 
 

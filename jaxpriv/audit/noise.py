@@ -187,7 +187,7 @@ def _shape(leaf: Float[np.ndarray, "t d"]) -> float:
 
 
 def _spread_out(leaf: Float[np.ndarray, "t d"]) -> Float[np.ndarray, "t e"]:
-    """At most _ENTRIES columns, evenly spread."""
+    """Selects at most _ENTRIES columns, evenly spread."""
     columns = np.linspace(0, leaf.shape[1] - 1, min(_ENTRIES, leaf.shape[1]))
     return leaf[:, np.round(columns).astype(np.int64)]
 

@@ -16,18 +16,19 @@ from jaxpriv import _check
 
 Scores = Shaped[Array | np.ndarray, "..."]
 
-_UNFAIR = 1e-6
-"""Coins this far from fair are no accident: then the bounds would not hold."""
+_COIN_PVALUE = 1e-6
+"""p-value below which the coins are refused as unfair: the bounds assume fair coins."""
 
-_PLANS = {1.0: 0.05, 0.5: 0.25, 0.25: 0.6, 0.125: 0.1}
+_GUESS_SHARES = {1.0: 0.05, 0.5: 0.25, 0.25: 0.6, 0.125: 0.1}
 """Shares of the canaries that are guessed, and of the error that each plan may spend.
 
-A quarter serves mu of 1 to 3 and hundreds of canaries; all of them, scores with few values.
+Guessing a quarter is best for mu between 1 and 3 with hundreds of canaries; guessing all is best
+for scores with few distinct values.
 """
 
 
 class Guesses(NamedTuple):
-    """How many canaries were guessed, of how many, and how many rightly."""
+    """Number of correct guesses, of guesses and of canaries."""
 
     correct: int
     guesses: int
@@ -43,8 +44,8 @@ def guess(scores: Scores, is_member: Scores, *, guess_in: int, guess_out: int) -
     Args:
       scores: [n], one a canary.
       is_member: [n], how the coins fell.
-      guess_in: how many are guessed in; fixed without a look at is_member.
-      guess_out: how many are guessed out.
+      guess_in: number guessed in; fixed without looking at is_member.
+      guess_out: number guessed out.
 
     Returns:
       The guesses.
@@ -53,13 +54,15 @@ def guess(scores: Scores, is_member: Scores, *, guess_in: int, guess_out: int) -
       ValueError: for NaN, one class only, unequal lengths, more guesses than canaries, or coins
         that are far from fair.
     """
-    members, others = _canaries(scores, is_member)
-    n = members.size + others.size
+    members, nonmembers = _canaries(scores, is_member)
+    n = members.size + nonmembers.size
     if not (guess_in >= 0 and guess_out >= 0 and 0 < guess_in + guess_out <= n):
         raise ValueError(
             f"Expected 1 to {n} guesses, got guess_in={guess_in}, guess_out={guess_out}."
         )
-    correct = _least_right(members, others, guess_in) + _least_right(-others, -members, guess_out)
+    correct = _min_correct(members, nonmembers, guess_in) + _min_correct(
+        -nonmembers, -members, guess_out
+    )
     return Guesses(correct, guess_in + guess_out, n)
 
 
@@ -167,12 +170,12 @@ def _best(
     bound: Callable[[Guesses, float], float],
     confidence: float,
 ) -> float:
-    n, found = np.size(scores), [0.0]
-    for share, part in _PLANS.items():
+    n, bounds = np.size(scores), [0.0]
+    for share, part in _GUESS_SHARES.items():
         side = max(1, int(n * share) // 2)
         guesses = guess(scores, is_member, guess_in=side, guess_out=side)
-        found.append(bound(guesses, part * (1 - confidence)))
-    return max(found)
+        bounds.append(bound(guesses, part * (1 - confidence)))
+    return max(bounds)
 
 
 def _canaries(
@@ -180,15 +183,15 @@ def _canaries(
 ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " k"]]:
     from scipy import special
 
-    members, others = _check.split_by_membership(scores, is_member)
-    n = members.size + others.size
-    if 2 * special.bdtr(min(members.size, others.size), n, 0.5) < _UNFAIR:
+    members, nonmembers = _check.split_by_membership(scores, is_member)
+    n = members.size + nonmembers.size
+    if 2 * special.bdtr(min(members.size, nonmembers.size), n, 0.5) < _COIN_PVALUE:
         raise ValueError(f"Expected fair coins, got {members.size} of {n} canaries in.")
-    return members, others
+    return members, nonmembers
 
 
-def _least_right(right: Float[np.ndarray, " m"], wrong: Float[np.ndarray, " k"], size: int) -> int:
-    """Of the `size` highest scores, how many are `right` at least, however ties are broken."""
+def _min_correct(right: Float[np.ndarray, " m"], wrong: Float[np.ndarray, " k"], size: int) -> int:
+    """Counts the `right` ones among the `size` highest scores, with ties broken for the worst."""
     if size == 0:
         return 0
     edge = np.sort(np.concatenate([right, wrong]))[-size]
@@ -199,18 +202,18 @@ def _least_right(right: Float[np.ndarray, " m"], wrong: Float[np.ndarray, " k"],
 
 @functools.lru_cache(4096)
 def _epsilon(correct: int, guesses: int, canaries: int, delta: float, error: float) -> float:
-    """The largest epsilon that is found whose p-value is below `error`."""
+    """Finds an epsilon with a p-value below `error`, as large as bisection gets."""
     if _p_value(0.0, correct, guesses, canaries, delta) >= error:
         return 0.0
-    rejected, kept = 0.0, 1.0
-    while _p_value(kept, correct, guesses, canaries, delta) < error:
-        rejected, kept = kept, 2 * kept
-    while kept - rejected > 1e-9 * kept:
-        middle = (rejected + kept) / 2
+    rejected, accepted = 0.0, 1.0
+    while _p_value(accepted, correct, guesses, canaries, delta) < error:
+        rejected, accepted = accepted, 2 * accepted
+    while accepted - rejected > 1e-9 * accepted:
+        middle = (rejected + accepted) / 2
         if _p_value(middle, correct, guesses, canaries, delta) < error:
             rejected = middle
         else:
-            kept = middle
+            accepted = middle
     return rejected
 
 
@@ -236,8 +239,8 @@ def _mu(correct: int, guesses: int, canaries: int, error: float) -> float:
         return 0.0
     for _ in range(4):
         grid = low + width * np.arange(33) / 32
-        kept = np.flatnonzero(~_rejects(grid, correct, guesses, canaries, error))
-        low, width = float(grid[kept[0] - 1]) if kept.size else float(grid[-1]), width / 32
+        accepted = np.flatnonzero(~_rejects(grid, correct, guesses, canaries, error))
+        low, width = float(grid[accepted[0] - 1]) if accepted.size else float(grid[-1]), width / 32
     return low
 
 

@@ -41,7 +41,7 @@ class Calibrate(_Training):
     delta: float | None = None
     """Delta of the (epsilon, delta) guarantee."""
     max_belief: float | None = None
-    """Target belief of an adversary who knows all other records, from even odds; requires
+    """Target belief of an adversary who has all other records, from even odds; requires
     --violation-probability."""
     violation_probability: float | None = None
     """Probability that the belief exceeds its target."""

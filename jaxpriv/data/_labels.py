@@ -38,7 +38,7 @@ def from_text(name: str, column: _columns.Categories) -> Classes:
       The classes that occur.
 
     Raises:
-      ValueError: if there is one class only, or so many that they are not classes.
+      ValueError: if there is only one class, or more than a classification can have.
     """
     try:
         if any("_" in value for value in column.values):

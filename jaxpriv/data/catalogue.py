@@ -116,7 +116,7 @@ def load(
       The data set.
 
     Raises:
-      ValueError: if there is no such set or file, an option does not apply to it, or something
+      ValueError: if the set or file does not exist, an option does not apply to it, or something
         in it is missing, damaged or ambiguous.
 
     >>> load("digits").x.shape
@@ -171,7 +171,7 @@ def path(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> Path |
       The folder or file; None for a generated set.
 
     Raises:
-      ValueError: if there is no such set, or no source of it is available.
+      ValueError: if the set does not exist, or no source of it is available.
     """
     _check.one_of(_ENTRIES, data=name)
     for source in _sources(name, data_dir):

@@ -78,12 +78,12 @@ def ghost_sum(
         gradient = jax.lax.optimization_barrier(gradient)
     forms = choose_forms(plan, factor_shapes(plan, params, *one_row(batch, keys)))
     factors = jax.vmap(lambda tapes, _: _ghost_run.factors(plan, tapes))(gradient.tapes, mask)
-    together = {
+    batched = {
         k: _formed(plan, k, f, forms, batched=True)
         for k, f in factors.items()
         if k not in forms.looped
     }
-    norms = [jax.vmap(_ghost_factors.norm)(f) for f in together.values()]
+    norms = [jax.vmap(_ghost_factors.norm)(f) for f in batched.values()]
     norms += list(gradient.norms.values())
     norms += [jax.vmap(_tree.norm)(rows) for rows in gradient.explicit.values()]
     norms = norms or [jnp.zeros(mask.shape)]
@@ -98,7 +98,7 @@ def ghost_sum(
     for k, f in factors.items():
         if k not in matrices:
             rows = _num_rows(plan.blocks[k])
-            matrices[k] = _ghost_factors.weighted_total(weights, together.get(k, f), rows)
+            matrices[k] = _ghost_factors.weighted_total(weights, batched.get(k, f), rows)
     totals = [jnp.zeros(leaf.shape, _tree.wide_dtype(leaf.dtype)) for leaf in leaves]
     for k, matrix in matrices.items():
         for i, part in _by_leaf(plan.blocks[k], matrix):
@@ -189,7 +189,7 @@ def _by_loop(
 ) -> tuple[Float[Array, " b"], Float[Array, " b"], dict[int, Array]]:
     """Takes the norms of the looped blocks example by example; adds up what is multiplied out.
 
-    norms: of everything that is not looped.
+    norms: of the gradients outside the loop.
 
     Returns the weights, the norms, and the totals of the blocks that are multiplied out.
     """

@@ -1,4 +1,4 @@
-"""Posterior belief: what an adversary who knows all records but one concludes.
+"""Posterior belief: the conclusion of an adversary who has all records but one.
 
 rho_beta bounds the belief in the data set that was used. Gaussian forms take mu = sensitivity /
 standard deviation of the noise; k full-batch steps at one noise have sqrt(k) times the mu of one.
@@ -202,8 +202,8 @@ def violation_probability(event: "DpEvent", *, rho: float, relation: Relation) -
 def loss_tail(event: "DpEvent", *, epsilon: float, relation: Relation) -> float:
     """Bounds P[L > epsilon] of the privacy loss L of any event, under either data set.
 
-    See `violation_probability`, which is this at logit(rho); a belief near 1 no longer tells which
-    epsilon it came from.
+    `violation_probability` is this function at logit(rho). Near 1 a belief has lost the digits of
+    the epsilon that it came from, so that epsilon is the safer argument.
 
     Args:
       event: as for `accounting.epsilon`.

@@ -83,10 +83,11 @@ def _least_noise(spent: Callable[[float], float], promise: float) -> float:
         # Clipped, because one far point would bend the interpolation.
         return min(max(math.log(value / promise), -3.0), 3.0) if value > 0 else -3.0
 
-    near, at_near, root, at_root = search.bracket(excess, sought="a promise", told=f"{promise=}")
-    if at_near * at_root < 0:
-        ends = (near, root)
-        root = optimize.root_scalar(excess, bracket=ends, xtol=_PRECISION / 4).root
+    left, left_value, root, root_value = search.bracket(
+        excess, target_name="promise", target_value=promise
+    )
+    if left_value * root_value < 0:
+        root = optimize.root_scalar(excess, bracket=(left, root), xtol=_PRECISION / 4).root
     while excess(root) > 0:
         root += _PRECISION / 2
     return math.exp(root)

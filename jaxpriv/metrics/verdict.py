@@ -155,7 +155,7 @@ def recommend(
     Returns:
       "publish_with_dp" for a guarantee that is not vacuous and that no lower bound exceeds;
       otherwise "do_not_publish" if there is a leak or an exceeded guarantee, and
-      "no_leak_found" (by these attacks, which is no guarantee) if there is none.
+      "no_leak_found" (by these attacks, which is not a guarantee) if there is none.
     """
     if promised_epsilon is not None and not vacuous:
         is_exceeded = (epsilon_lower_bound or 0.0) > promised_epsilon

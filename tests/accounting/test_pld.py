@@ -13,12 +13,14 @@ RELATIONS = ("add_or_remove_one", "replace_one")
 
 def spent(z, q, steps, delta, relation, overflow=None):
     event = {_losses.Step(z, q, overflow): 1}
-    return _pld.epsilon(_pld.settle(event, relation, most=steps, delta=delta)[1], delta)
+    return _pld.epsilon(
+        _pld.discretise_for_delta(event, relation, max_compositions=steps, delta=delta)[1], delta
+    )
 
 
 def on_grid(z, q, steps, delta, relation, interval, monkeypatch):
     monkeypatch.setattr(_pld, "_interval", lambda *_: interval)
-    losses = _pld.prepare({_losses.Step(z, q): 1}, relation, most=steps, epsilon=0.0)
+    losses = _pld.discretise({_losses.Step(z, q): 1}, relation, max_compositions=steps, epsilon=0.0)
     monkeypatch.undo()
     return _pld.epsilon(_pld.compose(losses, steps), delta)
 
@@ -52,7 +54,9 @@ def test_the_interval_adapts(z, q, steps, delta, epsilon):
 def test_a_finer_grid_is_lower_and_hardly_so(z, q, steps, relation, monkeypatch):
     for delta in (1e-3, 1e-6):
         event = {_losses.Step(z, q): 1}
-        losses, composed = _pld.settle(event, relation, most=steps, delta=delta)
+        losses, composed = _pld.discretise_for_delta(
+            event, relation, max_compositions=steps, delta=delta
+        )
         usual = _pld.epsilon(composed, delta)
         interval = losses[0][0].pmf.interval
         finer = on_grid(z, q, steps, delta, relation, interval / 3, monkeypatch)
@@ -68,7 +72,7 @@ def test_one_step_of_sampling_is_the_exact_curve():
     x = z**2 * math.log((math.exp(epsilon) - 1 + q) / q) + 0.5
     upper = (1 - q) * stats.norm.sf(x / z) + q * stats.norm.sf((x - 1) / z)
     exact = upper - math.exp(epsilon) * stats.norm.sf(x / z)
-    losses = _pld.prepare(event, "add_or_remove_one", most=1, epsilon=epsilon)
+    losses = _pld.discretise(event, "add_or_remove_one", max_compositions=1, epsilon=epsilon)
     found = _pld.delta(_pld.compose(losses, 1), epsilon)
     assert exact <= found <= exact * (1 + 1e-6)
 
@@ -77,7 +81,7 @@ def test_one_step_of_sampling_is_the_exact_curve():
 @pytest.mark.parametrize("step", [(1000.0, 1e-3), (0.3, 0.01), (0.02, 0.5), (1.0, 0.1, (300, 40))])
 def test_mass_is_kept_and_delta_is_a_probability(step, relation):
     event = {_losses.Step(*step): 1}
-    losses = _pld.prepare(event, relation, most=100_000, epsilon=0.0)
+    losses = _pld.discretise(event, relation, max_compositions=100_000, epsilon=0.0)
     for part in (direction[0] for direction in losses):
         assert part.pmf.probs.min() >= 0
         assert part.pmf.probs.sum() + part.pmf.infinity == pytest.approx(1.0, abs=1e-13)
@@ -88,7 +92,9 @@ def test_mass_is_kept_and_delta_is_a_probability(step, relation):
 
 
 def test_epsilon_and_delta_undo_each_other():
-    losses = _pld.prepare({_losses.Step(1.0, 0.1): 1}, "replace_one", most=200, epsilon=0.0)
+    losses = _pld.discretise(
+        {_losses.Step(1.0, 0.1): 1}, "replace_one", max_compositions=200, epsilon=0.0
+    )
     composed = _pld.compose(losses, 200)
     for delta in (0.3, 1e-2, 1e-5, 1e-10):
         assert _pld.delta(composed, _pld.epsilon(composed, delta)) == pytest.approx(delta, rel=1e-4)
@@ -99,7 +105,7 @@ def test_epsilon_and_delta_undo_each_other():
 def test_quadrature_agrees_with_the_grid():
     for relation in RELATIONS:
         event = {_losses.Step(0.9, 0.2): 1}
-        for direction in _pld.prepare(event, relation, most=1, epsilon=1.0):
+        for direction in _pld.discretise(event, relation, max_compositions=1, epsilon=1.0):
             nodes, pmf, _ = direction[0]
             losses = (pmf.lower + np.arange(len(pmf.probs))) * pmf.interval
             mean = nodes.weights @ nodes.losses
@@ -118,7 +124,7 @@ def test_memory_is_estimated_before_it_is_taken():
 
 def test_the_pmf_of_a_truncated_step_mixes_by_the_chance_of_overflow():
     step = _losses.Step(1.0, 0.1, (300, 40))
-    (share, moved), (rest, plain) = _losses.pairs(step, "add_or_remove_one")
+    (share, moved), (rest, plain) = _losses.dominating_pairs(step, "add_or_remove_one")
     assert share == pytest.approx(stats.binom.sf(39, 299, 0.1), rel=1e-9)
     assert rest == 1 - share
     assert (moved.shift, moved.mirrored) == (2.0, True)
