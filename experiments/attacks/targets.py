@@ -106,7 +106,7 @@ class Victim:
         }
 
     def evidence(self, target: int) -> Evidence:
-        """Evidence of an attacker of one target, who knows the membership of a fifth."""
+        """Evidence of an attacker of one target, with the membership of a fifth revealed."""
         shadows = cross_target.shadows_of(self.is_member, target)
         params = jax.tree.map(lambda leaf: leaf[target], self.params)
 

@@ -115,7 +115,7 @@ def _one_line(box: str) -> str:
             sections[-1] += f"{joint}{text.strip()}"
         elif not text.startswith(" "):
             sections[-1] += f" {text}"
-    message, *others = [text.strip().rstrip(".") for text in sections if text]
+    message, *rest = [text.strip().rstrip(".") for text in sections if text]
     hints = ("Perhaps you meant", "Available subcommands")
-    parts = [message, *(text for text in others if text.startswith(hints))]
+    parts = [message, *(text for text in rest if text.startswith(hints))]
     return f"{message[:1].upper()}{'. '.join(parts)[1:]}. See jaxpriv --help."

@@ -8,7 +8,7 @@ import jax
 from jaxtyping import PRNGKeyArray
 
 from jaxpriv._types import Example, Params
-from jaxpriv.grads import _ghost, _ghost_cost, _ghost_views
+from jaxpriv.grads import _ghost, _ghost_cost, _ghost_run, _ghost_views
 from jaxpriv.grads._ghost_plan import Plan
 
 _SMALL = 0.01
@@ -102,7 +102,15 @@ def explain(
     Returns:
       One choice for each leaf, in the order of the leaves.
     """
-    shapes = _ghost.factor_shapes(plan, params, example, key)
+    gradient = jax.eval_shape(
+        lambda params, *row: _ghost_run.gradient(
+            plan, jax.tree.leaves(params), jax.tree.leaves(row)
+        ),
+        params,
+        example,
+        key,
+    )
+    shapes = _ghost.factor_shapes(plan, gradient.tapes)
     forms = _ghost.choose_forms(plan, shapes)
     paths = [jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_leaves_with_path(params)]
     leaves = jax.tree.leaves(params)
@@ -115,7 +123,10 @@ def explain(
             macs = _ghost_cost.norm_macs(shapes[k], multiplied=is_formed)
             macs += 0 if is_formed else _ghost_cost.total_macs(shapes[k])
             method = "gradient" if is_formed else " + ".join(map(_ghost_cost.kind, shapes[k]))
-            stored = batch_size * sum(map(_bytes, jax.tree.leaves(shapes[k])))
+            arrays = shapes[k]
+            if k not in forms.looped:
+                arrays = jax.eval_shape(lambda f, k=k: _ghost.formed(plan, k, f, forms), arrays)
+            stored = batch_size * sum(map(_bytes, jax.tree.leaves(arrays)))
         else:
             method, macs, stored = "second pass", 0, 0
         for i in members:

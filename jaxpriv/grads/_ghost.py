@@ -25,11 +25,11 @@ from jaxtyping import Array, Bool, Float, PyTree
 from jaxpriv import _tree
 from jaxpriv._types import Batch, Example, Keys, Loss, Params, Scalar
 from jaxpriv.grads import _ghost_cost, _ghost_factors, _ghost_run, _ghost_views
-from jaxpriv.grads._ghost_factors import Dense, Factor
+from jaxpriv.grads._ghost_factors import Dense, Factor, Unformed
 from jaxpriv.grads._ghost_plan import Block, Plan
 from jaxpriv.grads._per_example import ClippedSum, clip_weights, total_norms, weighted_sum
 
-Factors = dict[int, list[Factor]]
+Factors = dict[int, list[Unformed]]
 """Block -> factors."""
 
 
@@ -76,10 +76,10 @@ def ghost_sum(
     if plan.narrow:
         # XLA may leave out a rounding to bfloat16 in the norm and not in the sum, or vice versa.
         gradient = jax.lax.optimization_barrier(gradient)
-    forms = choose_forms(plan, factor_shapes(plan, params, *one_row(batch, keys)))
+    forms = choose_forms(plan, factor_shapes(plan, _of_one(gradient.tapes)))
     factors = jax.vmap(lambda tapes, _: _ghost_run.factors(plan, tapes))(gradient.tapes, mask)
     batched = {
-        k: _formed(plan, k, f, forms, batched=True)
+        k: formed(plan, k, f, forms, batched=True)
         for k, f in factors.items()
         if k not in forms.looped
     }
@@ -131,15 +131,14 @@ def backward(plan: Plan, params: Params, batch: Batch, keys: Keys) -> _ghost_run
     )
 
 
-def factor_shapes(plan: Plan, params: Params, example: Example, key: PyTree) -> Factors:
-    """Returns the shapes of the factors of one example; arrays or shapes will do."""
+def factor_shapes(plan: Plan, tapes: _ghost_run.Tapes) -> Factors:
+    """Returns the shapes of the factors of one example, from those of its tapes."""
+    return jax.eval_shape(lambda tapes: _ghost_run.factors(plan, tapes), tapes)
 
-    def one(params: Params, example: Example, key: PyTree) -> Factors:
-        row = jax.tree.leaves((example, key))
-        tapes = _ghost_run.gradient(plan, jax.tree.leaves(params), row).tapes
-        return _ghost_run.factors(plan, tapes)
 
-    return jax.eval_shape(one, params, example, key)
+def _of_one(tree: PyTree) -> PyTree:
+    """The shapes of one row of a batch, which may be empty."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), tree)
 
 
 def choose_forms(plan: Plan, factors: Factors) -> Forms:
@@ -166,10 +165,21 @@ def choose_forms(plan: Plan, factors: Factors) -> Forms:
     return Forms(frozenset(multiplied), frozenset(looped))
 
 
-def _formed(
+def formed(
     plan: Plan, k: int, factors: Sequence[Factor], forms: Forms, *, batched: bool = False
 ) -> list[Factor]:
-    """The factors of a block, multiplied out where that is its form."""
+    """Multiplies the factors of block k out where that is its form.
+
+    Args:
+      plan: of the loss.
+      k: the block.
+      factors: of the block, of one example.
+      forms: of the plan.
+      batched: whether the factors have leading axis b.
+
+    Returns:
+      The gradient as the only factor, or the factors as they are.
+    """
     if k not in forms.multiplied:
         return list(factors)
 
@@ -194,9 +204,9 @@ def _by_loop(
     Returns the weights, the norms, and the totals of the blocks that are multiplied out.
     """
 
-    def factors_of(tapes: _ghost_run.Tapes) -> Factors:
+    def factors_of(tapes: _ghost_run.Tapes) -> dict[int, list[Factor]]:
         factors = _ghost_run.factors(plan, tapes, forms.looped)
-        return {k: _formed(plan, k, f, forms) for k, f in factors.items()}
+        return {k: formed(plan, k, f, forms) for k, f in factors.items()}
 
     def step(totals: dict[int, Array], row: Any) -> tuple[dict[int, Array], Any]:
         tapes, norms, real = row
@@ -209,7 +219,7 @@ def _by_loop(
     def summed(tapes: _ghost_run.Tapes) -> dict[int, Array]:
         return {k: _dense(f) for k, f in factors_of(tapes).items() if k in forms.multiplied}
 
-    shapes = jax.eval_shape(summed, jax.tree.map(lambda x: x[0], tapes))
+    shapes = jax.eval_shape(summed, _of_one(tapes))
     zeros = {} if plan.two_passes else _tree.zeros(shapes)
     totals, (weights, all_norms) = jax.lax.scan(step, zeros, (tapes, norms, mask))
     return weights, all_norms, totals

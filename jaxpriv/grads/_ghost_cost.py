@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import jax
 
-from jaxpriv.grads._ghost_factors import Dense, Factor, Lookup, Outer
+from jaxpriv.grads._ghost_factors import Lookup, Outer, Unformed
 
 
 class Rates(NamedTuple):
@@ -54,7 +54,7 @@ def loops_over_examples(macs: int) -> bool:
     return _rates().loops and macs >= _FEWEST_LOOPED
 
 
-def multiply_out(factors: Sequence[Factor]) -> bool:
+def multiply_out(factors: Sequence[Unformed]) -> bool:
     """Chooses whether gradients are multiplied out for their norms.
 
     Args:
@@ -66,31 +66,27 @@ def multiply_out(factors: Sequence[Factor]) -> bool:
     outers = [f for f in factors if isinstance(f, Outer) and f.left.shape[-2] > 1]
     sizes = [(*f.left.shape[-2:], f.right.shape[-1]) for f in outers]
     gram = sum(t * t * (i + o) for t, i, o in sizes)
-    for side in (1, 2):
-        if len({(size[0], size[side]) for size in sizes}) == 1:
-            gram = sizes[0][0] ** 2 * (sum(map(sum, sizes)) - sum(s[0] + s[side] for s in sizes))
-            gram += sizes[0][0] ** 2 * sizes[0][side]
+    for shared, other in ((1, 2), (2, 1)):
+        if len({(size[0], size[shared]) for size in sizes}) == 1:
+            t = sizes[0][0]
+            gram = min(gram, t * t * (sizes[0][shared] + sum(size[other] for size in sizes)))
     rates = _rates()
     product = sum(t * i * o for t, i, o in sizes)
     entries = sum(i * o for _, i, o in sizes)
     return rates.gram * gram + rates.total * product > product + rates.entry * entries
 
 
-def kind(factor: Factor) -> str:
-    """Returns "outer product", "gram", "lookup" or "gradient"; shapes suffice."""
-    if isinstance(factor, Dense):
-        return "gradient"
+def kind(factor: Unformed) -> str:
+    """Returns "outer product", "gram" or "lookup"; shapes suffice."""
     if isinstance(factor, Lookup):
         return "lookup"
     return "outer product" if factor.left.shape[-2] == 1 else "gram"
 
 
-def norm_macs(factors: Sequence[Factor], *, multiplied: bool) -> int:
+def norm_macs(factors: Sequence[Unformed], *, multiplied: bool) -> int:
     """Counts the multiplications of one example's norm; shapes suffice."""
 
-    def one(factor: Factor) -> int:
-        if isinstance(factor, Dense):
-            return math.prod(factor.grad.shape)
+    def one(factor: Unformed) -> int:
         t, o = factor.right.shape[-2:]
         if isinstance(factor, Lookup):
             return t * o * (1 if multiplied else min(t, 512))
@@ -101,12 +97,10 @@ def norm_macs(factors: Sequence[Factor], *, multiplied: bool) -> int:
     return sum(map(one, factors))
 
 
-def total_macs(factors: Sequence[Factor]) -> int:
+def total_macs(factors: Sequence[Unformed]) -> int:
     """Counts the multiplications of one example's share of the total; shapes suffice."""
 
-    def one(factor: Factor) -> int:
-        if isinstance(factor, Dense):
-            return math.prod(factor.grad.shape)
+    def one(factor: Unformed) -> int:
         if isinstance(factor, Lookup):
             return math.prod(factor.right.shape)
         return math.prod(factor.left.shape) * factor.right.shape[-1]

@@ -43,12 +43,13 @@ class Dense(NamedTuple):
     grad: Float[Array, "*bg i o"]
 
 
-Factor = Outer | Lookup | Dense
+Unformed = Outer | Lookup
+Factor = Unformed | Dense
 
 
-def join(factors: Sequence[Factor]) -> list[Factor]:
+def join(factors: Sequence[Unformed]) -> list[Unformed]:
     """Joins the uses of one source along positions: at most one Outer, then one Lookup."""
-    result: list[Factor] = []
+    result: list[Unformed] = []
     for kind, axis in ((Outer, -2), (Lookup, -1)):
         same = [f for f in factors if isinstance(f, kind)]
         if len(same) > 1:
@@ -109,7 +110,7 @@ def _scaled(factor: Factor) -> tuple[Factor, Float[Array, "*g t"]]:
 
     Powers of two, by which division is exact.
     """
-    sides = [_tree.wide(side) for side in (factor if isinstance(factor, Outer) else factor[-1:])]
+    sides = [_tree.wide(side) for side in _sides(factor)]
     scales = [_tree.power_of_two(jnp.max(jnp.abs(x), axis=-1, initial=0.0)) for x in sides]
     sides = [
         side / jnp.where(scale > 0, scale, 1.0)[..., None]

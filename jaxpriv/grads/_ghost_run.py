@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 
 from jaxpriv import _tree
 from jaxpriv.grads import _ghost_factors, _ghost_jaxpr
-from jaxpriv.grads._ghost_factors import Factor, Lookup, Outer
+from jaxpriv.grads._ghost_factors import Lookup, Outer, Unformed
 from jaxpriv.grads._ghost_plan import Delta, Plan, Region, Use
 from jaxpriv.grads._ghost_sites import Site
 
@@ -74,7 +74,7 @@ def gradient(plan: Plan, leaves: Sequence[Array], inputs: Sequence[Any]) -> Grad
 
 def factors(
     plan: Plan, tapes: Tapes, blocks: frozenset[int] | None = None
-) -> dict[int, list[Factor]]:
+) -> dict[int, list[Unformed]]:
     """Makes the factors of one example, of the given blocks or of all that were recorded."""
     return {
         k: _ghost_factors.join([_factor(use, *tapes) for use in block.uses])
@@ -185,10 +185,10 @@ def _with_norm(eqn: Any, site: Site, dummy: Array, values: list[Any]) -> Array:
     return evaluate(operands, view, dummy)
 
 
-def _factor(use: Use, records: Tape, cotangents: Tape) -> Factor:
+def _factor(use: Use, records: Tape, cotangents: Tape) -> Unformed:
     """The factor of one site, over all iterations of the scans around it."""
 
-    def one(x: Array | None, anchors: dict[int, Array]) -> Factor:
+    def one(x: Array | None, anchors: dict[int, Array]) -> Unformed:
         return use.site.factor(x, _cotangent(use.delta, anchors))
 
     for _ in use.scans:

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxpriv.grads import _ghost_jaxpr
-from jaxpriv.grads._ghost_factors import Factor, Lookup, Outer
+from jaxpriv.grads._ghost_factors import Lookup, Outer, Unformed
 from jaxpriv.grads._ghost_views import View
 
 
@@ -61,7 +61,7 @@ class Site(NamedTuple):
     position: int
     operand: int | None
     layout: Layout
-    factor: Callable[[Any, Array], Factor]
+    factor: Callable[[Any, Array], Unformed]
 
 
 def match(eqn: Any, operands: list[View | None]) -> Site | None:
@@ -112,7 +112,7 @@ def _dot_general(eqn: Any, operands: list[View | None]) -> Site | None:
     columns, c = _sorted(view, view_columns)
     swap = bool(columns) and (not rows or columns[0] < rows[0])
 
-    def factor(x: Array, delta: Array) -> Factor:
+    def factor(x: Array, delta: Array) -> Unformed:
         left = _flat(x, tuple(x_groups[i] for i in g), x_positions, tuple(x_rows[i] for i in r))
         right = _flat(
             delta, tuple(out_groups[i] for i in g), out_positions, tuple(out_columns[i] for i in c)
@@ -153,7 +153,7 @@ def _convolution(eqn: Any, operands: list[View | None]) -> Site | None:
     rows = _source_axes(view, (*rhs[2:], rhs[1]))
     columns = _source_axes(view, rhs[:1])
 
-    def factor(x: Array, delta: Array) -> Factor:
+    def factor(x: Array, delta: Array) -> Unformed:
         images = x.transpose(lhs[0], *lhs[2:], lhs[1])
         delta = delta.transpose(out[0], *out[2:], out[1])
         config = [
@@ -217,7 +217,7 @@ def _gather(eqn: Any, operands: list[View | None]) -> Site | None:
     columns, order = _sorted(view, _without(len(view.axes), (axis,)))
     offsets = [numbers.offset_dims[stored.index(a)] for a in _without(len(view.axes), (axis,))]
 
-    def factor(ids: Array, delta: Array) -> Factor:
+    def factor(ids: Array, delta: Array) -> Unformed:
         ids = ids[..., mapped.index(axis)].reshape(-1)
         ids = ids.astype(jnp.int32) if ids.dtype.itemsize < 4 else ids
         right = _flat(delta, _without(delta.ndim, tuple(offsets)), tuple(offsets[i] for i in order))
@@ -241,7 +241,7 @@ def _dynamic_slice(eqn: Any, operands: list[View | None]) -> Site | None:
     columns, order = _sorted(view, _without(len(view.axes), (axis,)))
     rest, num_rows = _without(len(view.axes), (axis,)), view.shape[axis]
 
-    def factor(start: Array, delta: Array) -> Factor:
+    def factor(start: Array, delta: Array) -> Unformed:
         ids = jnp.clip(start.reshape(1), 0, num_rows - 1).astype(jnp.int32)
         return Lookup(ids, _flat(delta, (axis,), tuple(rest[i] for i in order)))
 
@@ -257,7 +257,7 @@ def _whole_rows(view: View, axis: int, sizes: tuple[int, ...]) -> bool:
 
 
 def _lookup(
-    view: View, axis: int, columns: tuple[int, ...], operand: int, factor: Callable[..., Factor]
+    view: View, axis: int, columns: tuple[int, ...], operand: int, factor: Callable[..., Unformed]
 ) -> Site | None:
     row = view.axes[axis]
     # A table that is read by columns has no matrix in common with its products.
@@ -278,7 +278,7 @@ def _bias(eqn: Any, operands: list[View | None]) -> Site | None:
     columns, order = _sorted(view, tuple(inner))
     across = tuple(places[inner[i]] for i in order)
 
-    def factor(_: Any, delta: Array) -> Factor:
+    def factor(_: Any, delta: Array) -> Unformed:
         right = _flat(delta, _without(delta.ndim, across), across)
         return Outer(jnp.ones((right.shape[0], 1), right.dtype), right)
 

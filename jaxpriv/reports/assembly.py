@@ -57,7 +57,7 @@ def assemble(
     """Trains the models of a report, attacks them and accounts for them.
 
     Args:
-      key: consumed; anyone who knows it can redraw the noise.
+      key: consumed; anyone who has it can redraw the noise.
       dataset: records of members, non-members and population.
       settings: what to train and to promise.
       attacks: table of attacks; None takes `attacks.suite.attacks`.

@@ -360,6 +360,15 @@ def test_in_a_loop_over_examples_what_has_no_weight_may_hold_anything(bad, keys)
     oracles.assert_same_sum(found._replace(norms=found.norms.at[4].set(0)), expected)
 
 
+def test_a_loop_over_no_examples_gives_zero(keys):
+    with forced.looped():
+        found = jax.jit(grads.clipped_grad(plain_loss, clip_norm=0.5))(
+            PARAMS, (X[:0], Y[:0]), MASK[:0], keys(1)[0]
+        )
+    assert found.norms.shape == (0,)
+    assert all(not leaf.any() for leaf in jax.tree.leaves(found.total))
+
+
 def test_in_a_loop_over_examples_leaves_keep_types_of_their_own():
     with jax.enable_x64(True), forced.looped():
         params = {"a": jnp.ones((5, 6), jnp.float32), "b": jnp.ones((6, 3), jnp.float64)}

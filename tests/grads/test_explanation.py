@@ -1,5 +1,7 @@
 """explain(): which way each parameter goes; and what that does to the memory."""
 
+import functools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -7,7 +9,10 @@ import pytest
 from flax import nnx
 
 from jaxpriv import grads
+from jaxpriv.grads import _ghost_cost
+from jaxpriv.grads._ghost_factors import Outer
 from tests import oracles
+from tests.grads import forced
 
 
 class Reader(nn.Module):
@@ -145,3 +150,28 @@ def test_refuses_an_empty_batch_size():
     grad = grads.clipped_grad(lambda p, x, k: jnp.sum(p * x), clip_norm=1.0)
     with pytest.raises(ValueError, match="batch_size >= 1"):
         grad.explain(jnp.ones(2), jnp.ones(2), jax.random.key(0), batch_size=0)
+
+
+def test_memory_of_a_gradient_that_is_multiplied_out_for_the_whole_batch():
+    def choice():
+        positions = jnp.ones((256, 8))
+        return explain_plain(lambda w, x, k: (x @ w).sum(), jnp.ones((8, 8)), positions).choices[0]
+
+    with forced.looped(False):
+        stored = choice()
+    assert (stored.method, stored.bytes) == ("gradient", 4 * 8 * 8 * 4)
+    with forced.looped():  # only the two sides are stored
+        assert choice().bytes == 4 * 2 * 256 * 8 * 4
+
+
+def test_cotangents_of_equal_width_share_a_gram_product(monkeypatch):
+    """At 64 positions a product of 64 by 512 alone is multiplied out; beside 128 by 512 it is not.
+
+    The comparison of the cost model, at a rate at which the shared product decides it.
+    """
+    rates = _ghost_cost.Rates(loops=True, gram=1.0, total=0.0, entry=0.0, cache=None)
+    monkeypatch.setattr(_ghost_cost, "_rates", lambda: rates)
+    shape = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
+    small, large = (Outer(shape((64, i)), shape((64, 512))) for i in (64, 128))
+    assert _ghost_cost.multiply_out([small])
+    assert not _ghost_cost.multiply_out([small, large])
