@@ -129,7 +129,7 @@ PROGRAMS = st.lists(
 )
 
 
-def check_program(program, seed):
+def check_program(program, seed, jit=jax.jit):
     keys = jax.random.split(jax.random.key(seed), len(SHAPES) + 2)
     params = {
         name: 0.5 * jax.random.normal(k, shape)
@@ -144,9 +144,9 @@ def check_program(program, seed):
 
     mask, clip_norm = jnp.arange(3) != seed % 4, 10.0 ** (seed % 3)
     args = (params, x, mask, keys[-2])
-    explicit = jax.jit(grads.explicit_clipped_grad(loss, clip_norm=clip_norm))(*args)
+    explicit = oracles.quick_jit(grads.explicit_clipped_grad(loss, clip_norm=clip_norm))(*args)
     with forced.looped(seed % 2 == 0):
-        found = jax.jit(grads.clipped_grad(loss, clip_norm=clip_norm))(*args)
+        found = jit(grads.clipped_grad(loss, clip_norm=clip_norm))(*args)
     rtol = 3e-3 if any(square == "cast" for _, square in program) else 1e-4
     oracles.assert_same_sum(found, explicit, rtol=rtol)
 
@@ -158,7 +158,7 @@ def test_random_functions(program, seed):
 
 
 @pytest.mark.slow
-@hypothesis.settings(max_examples=60)
+@hypothesis.settings(max_examples=40)
 @given(program=PROGRAMS, seed=st.integers(0, 99))
 def test_many_random_functions(program, seed):
     check_program(program, seed)
@@ -168,4 +168,4 @@ def test_many_random_functions(program, seed):
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_every_operation_with_every_rearrangement(operation):
     for seed, square in enumerate(SQUARES):
-        check_program([(operation, square)], seed)
+        check_program([(operation, square)], seed, oracles.quick_jit)
