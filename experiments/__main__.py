@@ -1,21 +1,38 @@
-"""Lists and runs the experiments.
+"""List and run the experiments."""
 
-Usage: python -m experiments list
-       python -m experiments run PAPER/NAME --preset smoke|cpu|paper [--out FOLDER]
-"""
-
-import argparse
+import dataclasses
 import importlib
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
 
 from experiments import common
 
 ROOT = Path(__file__).parent
 
 
-def found() -> dict[str, str]:
-    """Every experiment, and the first line of its record."""
+@dataclass(frozen=True, kw_only=True)
+class List:
+    """List the experiments."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Run an experiment, write its record and plots, and print its table."""
+
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PAPER/NAME")]
+    """Name of the experiment, as listed."""
+    preset: Literal["smoke", "cpu", "paper"]
+    """Size: seconds for a test, two cores, or the setting of the paper on a GPU."""
+    out: Path = ROOT / "results"
+    """Folder of the record (JSON) and the plots (SVG)."""
+
+
+def experiments() -> dict[str, str]:
+    """Returns the first line of the record of every experiment, by name."""
     result = {}
     for path in sorted(ROOT.glob("*/*.py")):
         text = path.read_text("utf8")
@@ -26,21 +43,24 @@ def found() -> dict[str, str]:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="experiments", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("list")
-    run = commands.add_parser("run")
-    run.add_argument("name", choices=sorted(found()), metavar="PAPER/NAME")
-    run.add_argument("--preset", choices=common.PRESETS, required=True)
-    run.add_argument("--out", type=Path, default=ROOT / "results")
-    given = parser.parse_args(argv)
-    if given.command == "list":
-        print("\n".join(f"{name:32}{line}" for name, line in found().items()))
+    command = tyro.cli(List | Run, args=argv, prog="python -m experiments", description=__doc__)
+    known = experiments()
+    if isinstance(command, List):
+        print(common.text_table(("experiment", "measures"), known.items()))
         return 0
-    module = importlib.import_module(f"experiments.{given.name.replace('/', '.')}")
-    record = {"experiment": given.name, "preset": given.preset, **common.machine()}
-    record |= module.run(given.preset)
-    path = given.out / f"{given.name.replace('/', '-')}-{given.preset}.json"
+    if command.name not in known:
+        print(f"error: no experiment {command.name!r}; see `list`", file=sys.stderr)
+        return 2
+    module = importlib.import_module(f"experiments.{command.name.replace('/', '.')}")
+    settings = module.PRESETS[command.preset]
+    record = {
+        "experiment": command.name,
+        "preset": command.preset,
+        **common.machine(),
+        "settings": dataclasses.asdict(settings),
+    }
+    record |= module.run(settings)
+    path = command.out / f"{command.name.replace('/', '-')}-{command.preset}.json"
     common.write(path, record)
     for figure, svg in getattr(module, "plots", lambda record: {})(record).items():
         path.with_name(f"{path.stem}-{figure}.svg").write_text(svg, "utf8")

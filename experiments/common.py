@@ -1,24 +1,25 @@
-"""What every experiment shares: where results go, what they say of the machine, fair timing."""
+"""Shared by the experiments: records, text tables, the description of the machine, timing."""
 
 import datetime
 import gc
+import io
 import json
 import os
 import platform
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from jaxpriv import _files
 
-PRESETS = ("smoke", "cpu", "paper")
-
 
 def machine() -> dict[str, Any]:
-    """Names the processor, the accelerator and the versions that a number depends on."""
+    """Describes what a number depends on: the processor, the accelerator, the versions."""
     import jax
 
     import jaxpriv
@@ -55,15 +56,32 @@ def write(path: Path, record: dict[str, Any]) -> None:
     _files.write_whole(path, text.encode())
 
 
+def text_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Formats rows of cells as text: the first column to the left, the others to the right."""
+    import rich.box
+    import rich.console
+    import rich.table
+
+    table = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="right" if i else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    text = io.StringIO()
+    rich.console.Console(file=text, width=400, highlight=False).print(table)
+    return "\n".join(line.rstrip() for line in text.getvalue().strip("\n").splitlines())
+
+
 def interleaved(
     functions: dict[str, Callable[[], Any]], *, repeats: int, seconds: float = 0.0
 ) -> dict[str, list[float]]:
-    """Times functions in turn, so that a busy machine is busy for all of them.
+    """Times functions in turn, so that other load on the machine slows all of them alike.
 
     Args:
-      functions: each blocks until its result is there; called once before, untimed.
-      repeats: rounds.
-      seconds: a round runs each function at least so long, and takes the mean.
+      functions: functions that block until their result is computed. Each is called once,
+        untimed, before the first round.
+      repeats: number of rounds.
+      seconds: minimum time of a function in a round, over which its time is averaged.
 
     Returns:
       Seconds of one call, for each function and round.
@@ -82,13 +100,13 @@ def interleaved(
 
 
 def growth_mb(function: Callable[[], Any]) -> float:
-    """MB by which the process grows in a call, over what it holds before; Linux only.
+    """Measures by how many MB the process grows during a call; Linux only.
 
-    The function is called once before, so that neither compiling nor loading counts.
+    The function is called once before, so that neither compilation nor loading counts.
     """
     function()
     gc.collect()
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM, the peak
     before = _status_mb("VmRSS")
     function()
     return _status_mb("VmHWM") - before
@@ -100,6 +118,15 @@ def _status_mb(name: str) -> float:
     return int(line.split()[1]) / 1e3
 
 
+def growth_mb_of_process(module: str, *words: str) -> float:
+    """Runs `python -m module --memory words...`, which prints `growth_mb` of one function."""
+    # Freed arrays go back to the system at once, so that those of the second call count.
+    env = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
+    command = [sys.executable, "-m", module, "--memory", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 def ratio(times: dict[str, list[float]], name: str, base: str) -> float:
-    """Median over rounds of one function's time divided by another's in the same round."""
+    """Returns the median over rounds of one function's time divided by another's."""
     return statistics.median(a / b for a, b in zip(times[name], times[base], strict=True))

@@ -7,7 +7,7 @@ import pytest
 from experiments import __main__ as command
 from experiments import common
 
-NAMES = sorted(command.found())
+NAMES = sorted(command.experiments())
 FAST = ("attacks/leaderboard", "audit/calibration", "benchmarks/dpsgd_libraries")
 """One of each folder; the others are slow tests."""
 

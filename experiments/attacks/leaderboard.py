@@ -18,6 +18,7 @@ build/leaderboard. The membership of a fifth of the records is revealed to the a
 attack is judged on the rest.
 """
 
+import dataclasses
 import hashlib
 import io
 import json
@@ -30,49 +31,60 @@ from typing import Any
 import jax
 import numpy as np
 
+from experiments import common
 from experiments.attacks import targets
 from jaxpriv import _files, metrics, reports
 from jaxpriv.attacks import Evidence, Training, blind, suite
 
-SETTINGS: dict[str, dict[str, Any]] = {
-    "smoke": {
-        "victims": {
-            "synthetic_purchase": {"pool": 200, "population": 100, "batch": 32, "steps": 4}
-        },
-        "shadows": 4,
-        "targets": 2,
-        "widths": (16,),
-        "attack_steps": 2,
-        "copies": 2,
-        "resamples": 20,
-    },
-    "cpu": {
-        "victims": {
-            "purchases": {"pool": 20_000, "population": 10_000, "batch": 128, "steps": 1500},
-            "mnist": {"pool": 8_000, "population": 4_000, "batch": 64, "steps": 500},
-        },
-        "shadows": 64,
-        "targets": 5,
-        "widths": (256,),
-        "attack_steps": 2000,
-        "copies": 16,
-        "resamples": 200,
-    },
-    "paper": {
-        "victims": {
-            "purchases": {"pool": 30_000, "population": 10_000, "batch": 128, "steps": 6000},
-            "mnist": {"pool": 50_000, "population": 10_000, "batch": 128, "steps": 8000},
-        },
-        "shadows": 256,
-        "targets": 10,
-        "widths": (1024, 512, 256),
-        "attack_steps": 10_000,
-        "copies": 64,
-        "resamples": 1000,
-    },
+PRESETS = {
+    "smoke": targets.Settings(
+        victims=(
+            targets.VictimSettings(
+                name="synthetic_purchase", pool=200, population=100, batch_size=32, steps=4
+            ),
+        ),
+        num_shadows=4,
+        num_targets=2,
+        widths=(16,),
+        attack_steps=2,
+        copies=2,
+        resamples=20,
+    ),
+    "cpu": targets.Settings(
+        victims=(
+            targets.VictimSettings(
+                name="purchases", pool=20_000, population=10_000, batch_size=128, steps=1500
+            ),
+            targets.VictimSettings(
+                name="mnist", pool=8_000, population=4_000, batch_size=64, steps=500
+            ),
+        ),
+        num_shadows=64,
+        num_targets=5,
+        widths=(256,),
+        attack_steps=2000,
+        copies=16,
+        resamples=200,
+    ),
+    "paper": targets.Settings(
+        victims=(
+            targets.VictimSettings(
+                name="purchases", pool=30_000, population=10_000, batch_size=128, steps=6000
+            ),
+            targets.VictimSettings(
+                name="mnist", pool=50_000, population=10_000, batch_size=128, steps=8000
+            ),
+        ),
+        num_shadows=256,
+        num_targets=10,
+        widths=(1024, 512, 256),
+        attack_steps=10_000,
+        copies=64,
+        resamples=1000,
+    ),
 }
-LOW = ("0.01", "0.001")
-SHOWN = ("negative_loss", "shadow_classifier", "lira_offline", "lira", "rmia")
+TABLE_FPRS = ("0.01", "0.001")
+CURVES = ("negative_loss", "shadow_classifier", "lira_offline", "lira", "rmia")
 RATIOS = ("lira_offline", "lira", "rmia_offline", "rmia")
 BASELINE = "negative_loss"
 
@@ -80,25 +92,25 @@ Scores = dict[str, list[np.ndarray]]
 """Scores of the targets, by name of the attack."""
 
 
-def run(preset: str) -> dict[str, Any]:
-    """Trains, attacks and measures; `rows` holds a dict for each victim and attack."""
-    settings = SETTINGS[preset]
-    rows, ratios, described, curves = [], [], {}, {}
+def run(settings: targets.Settings) -> dict[str, Any]:
+    """Trains, attacks and measures; `rows` has a dict for each victim and attack."""
+    rows, ratios, descriptions, curves = [], [], {}, {}
     with tempfile.TemporaryDirectory() as scratch:
-        base = Path(scratch) if preset == "smoke" else Path("build") / "leaderboard"
-        for name, sizes in settings["victims"].items():
-            shared = {key: value for key, value in settings.items() if key != "victims"}
-            identity = json.dumps([name, targets.available_name(name), sizes, shared])
+        is_smoke = settings == PRESETS["smoke"]
+        base = Path(scratch) if is_smoke else Path("build") / "leaderboard"
+        for sizes in settings.victims:
+            name = sizes.name
+            shared = dataclasses.replace(settings, victims=(sizes,))
+            identity = json.dumps([targets.available_name(name), dataclasses.asdict(shared)])
             digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
-            victim = targets.Victim(name, sizes, settings, base / f"{name}-{digest}")
+            victim = targets.Victim(sizes, settings, base / f"{name}-{digest}")
             scores, seconds = _scores(victim)
-            described[name] = victim.describe()
+            descriptions[name] = victim.describe()
             rows += _rows(victim, scores, seconds)
             ratios += _ratios(victim, scores)
             curves[name] = _curves(victim, scores)
     return {
-        "settings": settings,
-        "victims": described,
+        "victims": descriptions,
         "rows": rows,
         "ratios": ratios,
         "roc": curves,
@@ -107,27 +119,34 @@ def run(preset: str) -> dict[str, Any]:
 
 def table(record: dict[str, Any]) -> str:
     """Formats the rows as text."""
-    lines = [
-        f"{'victim':20}{'attack':37}{'AUC':>7}{'+-':>7}{'TPR@1%':>9}{'TPR@0.1%':>10}{'acc':>8}"
-    ]
-    for row in record["rows"]:
-        tpr = [_percent(row["tpr_at_fpr"][key]) for key in LOW]
-        flag = "  below the gap" if row["below_gap"] else ""
+    columns = ("attack", "victim", "AUC", "+-", "TPR@1%", "TPR@0.1%", "accuracy", "")
+    text = common.text_table(
+        columns,
+        (
+            (
+                row["attack"],
+                row["victim"],
+                f"{row['auc']:.3f}",
+                f"{row['auc_std']:.3f}",
+                *(_percent(row["tpr_at_fpr"][key]) for key in TABLE_FPRS),
+                _percent(row["balanced_accuracy"]),
+                "below the gap" if row["below_gap"] else "",
+            )
+            for row in record["rows"]
+        ),
+    )
+    lines = [text]
+    for ratio in record["ratios"]:
+        low, high = ratio["interval"]
         lines.append(
-            f"{row['victim']:20}{row['attack']:37}{row['auc']:7.3f}{row['auc_std']:7.3f}"
-            f"{tpr[0]:>9}{tpr[1]:>10}{_percent(row['balanced_accuracy']):>8}{flag}"
-        )
-    for one in record["ratios"]:
-        low, high = one["interval"]
-        lines.append(
-            f"{one['victim']}: {one['attack']} has {one['ratio']:.1f} times the TPR of the loss "
-            f"threshold at 0.1 % FPR (95 % interval {low:.1f} to {high:.1f})"
+            f"{ratio['victim']}: {ratio['attack']} has {ratio['ratio']:.1f} times the TPR of the "
+            f"loss threshold at 0.1 % FPR (95 % interval {low:.1f} to {high:.1f})"
         )
     return "\n".join(lines)
 
 
 def plots(record: dict[str, Any]) -> dict[str, str]:
-    """One SVG for each victim, from the record alone."""
+    """Draws the ROC curves of each victim."""
     return {
         name: reports.plots.roc_svg(
             [
@@ -149,12 +168,12 @@ def _percent(share: float | None) -> str:
 
 
 def _mean(values: list[float | None]) -> float | None:
-    given = [value for value in values if value is not None]
-    return float(np.mean(given)) if len(given) == len(values) else None
+    numbers = [value for value in values if value is not None]
+    return float(np.mean(numbers)) if len(numbers) == len(values) else None
 
 
 def _table(victim: targets.Victim, target: int) -> tuple[suite.Attack, ...]:
-    """The blind attack, which needs the truth, and the suite."""
+    """Returns the blind attack, which needs the truth, and the suite."""
     is_member, group = victim.is_member[target], victim.pool.group
 
     def run_blind(key: jax.Array, evidence: Evidence) -> np.ndarray:
@@ -169,28 +188,28 @@ def _table(victim: targets.Victim, target: int) -> tuple[suite.Attack, ...]:
         run=run_blind,
         reference="Das et al., Blind Baselines Beat Membership Inference Attacks, 2024",
     )
-    training = Training(steps=victim.settings["attack_steps"])
-    table = suite.attacks(training=training, copies=victim.settings["copies"])
+    training = Training(steps=victim.settings.attack_steps)
+    table = suite.attacks(training=training, copies=victim.settings.copies)
     return (row, *suite.applicable(table, victim.evidence(target)))
 
 
 def _scores(victim: targets.Victim) -> tuple[Scores, dict[str, float]]:
-    """Scores of every attack for every target, stored as they come, and mean seconds."""
+    """Computes, or reads, the scores of every attack on every target, and its mean seconds."""
     folder = victim.folder / "scores"
     folder.mkdir(parents=True, exist_ok=True)
     scores: Scores = {}
     seconds: dict[str, list[float]] = {}
-    for target in range(victim.settings["targets"]):
+    for target in range(victim.settings.num_targets):
         evidence = victim.evidence(target)
         key = jax.random.fold_in(victim.keys["attack"], target)
         for attack in _table(victim, target):
             path = folder / f"{target}-{attack.name}.npz"
             if not path.exists():
                 attack_key = jax.random.fold_in(key, zlib.crc32(attack.name.encode()))
-                started = time.perf_counter()
+                start = time.perf_counter()
                 values = np.asarray(attack.run(attack_key, evidence), np.float64)
                 content = io.BytesIO()
-                np.savez(content, scores=values, seconds=time.perf_counter() - started)
+                np.savez(content, scores=values, seconds=time.perf_counter() - start)
                 _files.write_whole(path, content.getvalue())
             with np.load(path, allow_pickle=False) as stored:
                 scores.setdefault(attack.name, []).append(stored["scores"])
@@ -201,28 +220,28 @@ def _scores(victim: targets.Victim) -> tuple[Scores, dict[str, float]]:
 def _rows(
     victim: targets.Victim, scores: Scores, seconds: dict[str, float]
 ) -> list[dict[str, Any]]:
-    chosen = range(victim.settings["targets"])
-    accuracies = [victim.accuracy(target) for target in chosen]
+    target_ids = range(victim.settings.num_targets)
+    accuracies = [victim.accuracy(target) for target in target_ids]
     gap = np.mean([metrics.gap_baseline(train_accuracy=a, test_accuracy=b) for a, b in accuracies])
     rows = []
     for attack in _table(victim, 0):
-        measured = [
-            metrics.membership(*victim.judged(scores[attack.name][target], target))
-            for target in chosen
+        results = [
+            metrics.membership(*victim.evaluated(scores[attack.name][target], target))
+            for target in target_ids
         ]
-        accuracy = float(np.mean([each.balanced_accuracy for each in measured]))
-        tpr = {key: [each.tpr_at_fpr[key] for each in measured] for key in metrics.roc.LOW_FPRS}
+        accuracy = float(np.mean([each.balanced_accuracy for each in results]))
+        tpr = {key: [each.tpr_at_fpr[key] for each in results] for key in metrics.roc.LOW_FPRS}
         rows.append(
             {
                 "victim": victim.name,
                 "attack": attack.title,
-                "auc": float(np.mean([each.auc for each in measured])),
-                "auc_std": float(np.std([each.auc for each in measured], ddof=1)),
+                "auc": float(np.mean([each.auc for each in results])),
+                "auc_std": float(np.std([each.auc for each in results], ddof=1)),
                 "balanced_accuracy": accuracy,
                 "gap_baseline": float(gap),
                 "below_gap": bool(attack.trains and accuracy < gap),
                 "tpr_at_fpr": {key: _mean(values) for key, values in tpr.items()},
-                "targets": len(measured),
+                "targets": len(results),
                 "seconds": seconds[attack.name],
             }
         )
@@ -230,24 +249,24 @@ def _rows(
 
 
 def _ratios(victim: targets.Victim, scores: Scores) -> list[dict[str, Any]]:
-    """TPR at 0.1 % FPR over that of the loss; interval by resampling records."""
+    """Divides TPRs at 0.1 % FPR by that of the loss threshold; intervals resample records."""
     rng = np.random.default_rng(2)
-    chosen = range(victim.settings["targets"])
+    target_ids = range(victim.settings.num_targets)
     titles = {attack.name: attack.title for attack in _table(victim, 0)}
     draws = []
-    for _ in range(victim.settings["resamples"] + 1):
+    for _ in range(victim.settings.resamples + 1):
         rates = dict.fromkeys((BASELINE, *RATIOS), 0.0)
-        for target in chosen:
-            _, is_member = victim.judged(scores[BASELINE][target], target)
+        for target in target_ids:
+            _, is_member = victim.evaluated(scores[BASELINE][target], target)
             members, nonmembers = np.flatnonzero(is_member), np.flatnonzero(~is_member)
             if draws:  # the first draw is the sample itself
                 members = rng.choice(members, len(members))
                 nonmembers = rng.choice(nonmembers, len(nonmembers))
             for name in rates:
-                values, _ = victim.judged(scores[name][target], target)
+                values, _ = victim.evaluated(scores[name][target], target)
                 allowed = int(0.001 * len(nonmembers))
                 threshold = -np.partition(-values[nonmembers], allowed)[allowed]
-                rates[name] += float((values[members] > threshold).mean()) / len(chosen)
+                rates[name] += float((values[members] > threshold).mean()) / len(target_ids)
         draws.append(rates)
     rows = []
     for name in RATIOS:
@@ -266,14 +285,14 @@ def _ratios(victim: targets.Victim, scores: Scores) -> list[dict[str, Any]]:
 
 
 def _curves(victim: targets.Victim, scores: Scores) -> list[dict[str, Any]]:
-    """ROC curves, averaged over targets at fixed FPRs."""
+    """Averages ROC curves over targets at fixed FPRs."""
     grid = np.geomspace(1e-4, 1, 120)
     titles = {attack.name: attack.title for attack in _table(victim, 0)}
     curves = []
-    for name in SHOWN:
+    for name in CURVES:
         tprs, aucs = [], []
-        for target in range(victim.settings["targets"]):
-            values, is_member = victim.judged(scores[name][target], target)
+        for target in range(victim.settings.num_targets):
+            values, is_member = victim.evaluated(scores[name][target], target)
             roc = metrics.roc_curve(values, is_member)
             last = np.searchsorted(roc.fpr, grid, side="right") - 1
             tprs.append(roc.tpr[last])

@@ -1,5 +1,6 @@
 """The models that the leaderboard attacks, and the evidence of their attackers."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,34 +18,63 @@ _CHUNK = 6
 """Models between checkpoints."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class VictimSettings:
+    """pool, population: numbers of records. batch_size, steps: of the training of each model."""
+
+    name: str
+    pool: int
+    population: int
+    batch_size: int
+    steps: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """num_shadows: for each of `num_targets` targets. widths: of the MLP. copies: of a query.
+
+    attack_steps: of attacks that train a network. resamples: for the intervals of the ratios.
+    """
+
+    victims: tuple[VictimSettings, ...]
+    num_shadows: int
+    num_targets: int
+    widths: tuple[int, ...]
+    attack_steps: int
+    copies: int
+    resamples: int
+
+
 def available_name(name: str) -> str:
-    """mnist needs its published files; without them its 5,000 digits stand in, by name."""
+    """Returns "mnist5k", the packaged digits, where the published files of MNIST are missing."""
     if name != "mnist":
         return name
-    (listing,) = [one for one in data.available() if one.name == "mnist"]
+    (listing,) = [entry for entry in data.available() if entry.name == "mnist"]
     return name if listing.sources else "mnist5k"
 
 
 class Victim:
     """Trained models of one data set, and their outputs."""
 
-    def __init__(self, name: str, sizes: dict[str, int], settings: dict[str, Any], folder: Path):
-        self.name, self.settings, self.folder = name, settings, folder
-        self.data_name = available_name(name)
+    def __init__(self, sizes: VictimSettings, settings: Settings, folder: Path):
+        self.name, self.settings, self.folder = sizes.name, settings, folder
+        self.data_name = available_name(self.name)
         dataset = data.load(self.data_name)
         rng = np.random.default_rng(0)
+        split = {"pool": sizes.pool, "population": sizes.population}
         if self.data_name == "mnist5k":
-            sizes = {**sizes, "pool": 4000, "population": 1000}
-        wanted = {part: sizes[part] for part in ("pool", "population")}
-        parts = dataset.split(rng, sizes=wanted)
-        self.pool, self.population = (_shaped(parts[part], name) for part in wanted)
+            split = {"pool": 4000, "population": 1000}
+        parts = dataset.split(rng, sizes=split)
+        self.pool, self.population = (_as_images(parts[name], self.name) for name in split)
         self.num_classes = dataset.num_classes
-        self.batch, self.steps = sizes["batch"], sizes["steps"]
+        self.batch_size, self.steps = sizes.batch_size, sizes.steps
         self.keys = dict(
             zip(("halves", "train", "attack"), jax.random.split(jax.random.key(1), 3), strict=True)
         )
         unit = units.of_records(len(self.pool), group=self.pool.group)
-        self.is_member = units.halves(self.keys["halves"], unit, num_models=settings["shadows"] + 2)
+        self.is_member = units.halves(
+            self.keys["halves"], unit, num_models=settings.num_shadows + 2
+        )
         revealed = units.draw(rng, unit, sizes={"revealed": len(self.pool) // 5})["revealed"]
         self.revealed = np.isin(np.arange(len(self.pool)), revealed)
         self.module = self._module()
@@ -57,11 +87,11 @@ class Victim:
     def _module(self) -> nn.Module:
         if self.name == "mnist":
             return victims.VICTIMS["cnn"].module
-        widths = self.settings["widths"]
+        widths = self.settings.widths
         return models.MLP(widths=widths, num_classes=self.num_classes, activation=nn.tanh)
 
     def apply(self, params: Any, x: jax.Array) -> Any:
-        """Logits of one record."""
+        """Returns the logits of one record."""
         return self.module.apply(params, x)
 
     def _train(self) -> Any:
@@ -72,7 +102,7 @@ class Victim:
 
         def make_alg(size: int, hyper: None) -> training.Algorithm:
             del hyper
-            sampler = sampling.fixed_batch(size, batch_size=min(self.batch, size))
+            sampler = sampling.fixed_batch(size, batch_size=min(self.batch_size, size))
             return training.sgd(loss, optax.adam(1e-3), sampler)
 
         return training.shadows.train(
@@ -87,14 +117,14 @@ class Victim:
         )
 
     def accuracy(self, target: int) -> tuple[float, float]:
-        """On the target's members and on the rest of the pool."""
+        """Returns a target's accuracy on its members and on the rest of the pool."""
         correct = self.logits[target].argmax(-1) == self.pool.y
         is_member = self.is_member[target]
         return float(correct[is_member].mean()), float(correct[~is_member].mean())
 
     def describe(self) -> dict[str, Any]:
-        """Sizes and accuracies of the models, for the record."""
-        train, test = np.array([self.accuracy(t) for t in range(self.settings["targets"])]).T
+        """Describes the data and the models for the record."""
+        train, test = np.array([self.accuracy(t) for t in range(self.settings.num_targets)]).T
         return {
             "data": self.data_name,
             "source": Path(self.pool.source).name,
@@ -106,7 +136,7 @@ class Victim:
         }
 
     def evidence(self, target: int) -> Evidence:
-        """Evidence of an attacker of one target, with the membership of a fifth revealed."""
+        """Returns what an attacker of one target has; a fifth of the members are revealed."""
         shadows = cross_target.shadows_of(self.is_member, target)
         params = jax.tree.map(lambda leaf: leaf[target], self.params)
 
@@ -139,12 +169,12 @@ class Victim:
             predict=predict,
         )
 
-    def judged(self, scores: np.ndarray, target: int) -> tuple[np.ndarray, np.ndarray]:
-        """Scores and truth of the records whose membership was not revealed."""
+    def evaluated(self, scores: np.ndarray, target: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns scores and truth of the records whose membership was not revealed."""
         return scores[~self.revealed], self.is_member[target][~self.revealed]
 
 
-def _shaped(dataset: data.Dataset, name: str) -> data.Dataset:
+def _as_images(dataset: data.Dataset, name: str) -> data.Dataset:
     if name != "mnist" or dataset.x.ndim == 4:
         return dataset
     return data.Dataset(

@@ -1,4 +1,4 @@
-"""Do the lower bounds hold as often as they say, and how near do they come?
+"""Coverage and power of the lower bounds on epsilon, on scores of a Gaussian mechanism.
 
 Run:       python -m experiments run audit/calibration --preset cpu
 Time:      smoke 3 s, cpu 45 s on two cores (6 min with jax-privacy), paper 3 min
@@ -9,60 +9,63 @@ Ours:      at most 38 of 1,000 null draws above 0, at most 3 above mu = 2 (cpu, 
            above 0 of jax-privacy 2.0.0, 1,000 rows: 1, 999, 58 and 71
 
 Scores are those of the best attack on a mechanism whose trade-off is exactly Gaussian: N(mu, 1) for
-members, N(0, 1) for others; rows are half members (trainings), or fair coins (canaries). `null`:
-share of bounds above 0 at mu = 0. `above`: share above the truth at the given mu. `mean`: of the
-bounds there; `best`: of the same method at the one threshold, or number of guesses, that is best on
-average over the same draws, as if known in advance. With jax-privacy installed (extra `bench`), its
-four bounds on epsilon are computed on the same draws.
+members and N(0, 1) for non-members. Half of the rows are members (trainings), or each row has a
+fair coin (canaries). `null` is the share of bounds above 0 at mu = 0, `above` the share above the
+truth at the given mu, and `mean` the mean bound there. `best` is the mean bound of the same method
+at the one threshold, or number of guesses, that is best on average over the same draws, as if known
+in advance. With jax-privacy installed (extra `bench`), its four bounds on epsilon are computed on
+the same draws.
 """
 
 import importlib.util
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from experiments import common
 from jaxpriv import reports
 from jaxpriv.accounting import gaussian
 from jaxpriv.audit import independent_runs, one_run
 
-SETTINGS = {
-    "smoke": {"rows": [30, 100], "draws": 20, "mus": [2.0], "peer_rows": [30]},
-    "cpu": {
-        "rows": [30, 100, 300, 1000, 3000],
-        "draws": 1000,
-        "mus": [2.0],
-        "peer_rows": [100, 1000],
-    },
-    "paper": {
-        "rows": [30, 100, 300, 1000, 3000],
-        "draws": 1000,
-        "mus": [0.5, 1.0, 2.0, 3.0],
-        "peer_rows": [100, 1000],
-    },
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """rows: numbers of trainings or canaries. draws: repetitions. peer_rows: rows with peers."""
+
+    rows: tuple[int, ...] = (30, 100, 300, 1000, 3000)
+    draws: int = 1000
+    mus: tuple[float, ...]
+    peer_rows: tuple[int, ...] = (100, 1000)
+
+
+PRESETS = {
+    "smoke": Settings(rows=(30, 100), draws=20, mus=(2.0,), peer_rows=(30,)),
+    "cpu": Settings(mus=(2.0,)),
+    "paper": Settings(mus=(0.5, 1.0, 2.0, 3.0)),
 }
 CONFIDENCE, DELTA = 0.95, 1e-5
-CUTS = np.arange(-0.5, 4.0, 0.25)
+THRESHOLDS = np.arange(-0.5, 4.0, 0.25)
 SHARES = (1.0, 0.75, 0.5, 0.35, 0.25, 0.18, 0.125, 0.09, 0.0625)
-_FEW = 40
+_PLAN_DRAWS = 40
 """Draws over which the best threshold or number of guesses is chosen."""
 
 Draw = tuple[np.ndarray, np.ndarray]
 
 
-def run(preset: str) -> dict[str, Any]:
-    """Draws scores and bounds them; `rows` holds a dict for each bound, size and mu."""
-    settings = SETTINGS[preset]
+def run(settings: Settings) -> dict[str, Any]:
+    """Draws scores and bounds them; `rows` has a dict for each bound, size and mu."""
     rows = []
-    for size in settings["rows"]:
-        bounds = {**BOUNDS, **(_peers() if size in settings["peer_rows"] else {})}
-        nulls = {name: _above(name, size, 0.0, 0.0, settings["draws"])[0] for name in bounds}
-        for mu in settings["mus"]:
+    for size in settings.rows:
+        bounds = {**BOUNDS, **(_peers() if size in settings.peer_rows else {})}
+        nulls = {name: _above(name, size, 0.0, 0.0, settings.draws)[0] for name in bounds}
+        for mu in settings.mus:
             for name in bounds:
                 truth = mu if name.endswith("mu") else gaussian.epsilon(DELTA, mu=mu)
-                above, mean = _above(name, size, mu, truth, settings["draws"])
-                few = min(_FEW, settings["draws"])
-                best = _best(name, size, mu, few) if name in FIXED else None
+                above, mean = _above(name, size, mu, truth, settings.draws)
+                plan_draws = min(_PLAN_DRAWS, settings.draws)
+                best = _best(name, size, mu, plan_draws) if name in FIXED_PLAN_BOUNDS else None
                 rows.append(
                     {
                         "bound": name,
@@ -75,7 +78,7 @@ def run(preset: str) -> dict[str, Any]:
                         "best": best,
                     }
                 )
-    return {"settings": settings, "confidence": CONFIDENCE, "delta": DELTA, "rows": rows}
+    return {"confidence": CONFIDENCE, "delta": DELTA, "rows": rows}
 
 
 def _draws(name: str, size: int, mu: float, count: int) -> list[Draw]:
@@ -89,14 +92,14 @@ def _draws(name: str, size: int, mu: float, count: int) -> list[Draw]:
 
 
 def _above(name: str, size: int, mu: float, truth: float, count: int) -> tuple[float, float]:
-    """The share of bounds above the truth, and their mean."""
+    """Returns the share of bounds above the truth, and their mean."""
     bound = {**BOUNDS, **_peers()}[name]
-    found = np.array([bound(*draw) for draw in _draws(name, size, mu, count)])
-    return float(np.mean(found > truth)), float(np.mean(found))
+    bounds = np.array([bound(*draw) for draw in _draws(name, size, mu, count)])
+    return float(np.mean(bounds > truth)), float(np.mean(bounds))
 
 
 def _best(name: str, size: int, mu: float, count: int) -> float:
-    """The largest mean over plans fixed in advance."""
+    """Returns the largest mean bound over plans that are fixed in advance."""
     draws = _draws(name, size, mu, count)
     if name.startswith("one_run"):
         sides = sorted({max(1, int(size * share) // 2) for share in SHARES})
@@ -105,8 +108,10 @@ def _best(name: str, size: int, mu: float, count: int) -> float:
             for side in sides
         ]
     else:
-        plans = [[independent_runs.count(*draw, threshold=cut) for draw in draws] for cut in CUTS]
-    return float(max(np.mean([FIXED[name](what) for what in plan]) for plan in plans))
+        plans = [[independent_runs.count(*draw, threshold=t) for draw in draws] for t in THRESHOLDS]
+    return float(
+        max(np.mean([FIXED_PLAN_BOUNDS[name](outcome) for outcome in plan]) for plan in plans)
+    )
 
 
 BOUNDS: dict[str, Callable[..., float]] = {
@@ -120,7 +125,7 @@ BOUNDS: dict[str, Callable[..., float]] = {
 
 
 def _peers() -> dict[str, Callable[..., float]]:
-    """jax-privacy's bounds on epsilon at the same delta and confidence, with their defaults."""
+    """Returns the bounds of jax-privacy at the same delta and confidence, with their defaults."""
     if importlib.util.find_spec("jax_privacy") is None:
         return {}
     from jax_privacy import auditing
@@ -140,7 +145,7 @@ def _peers() -> dict[str, Callable[..., float]]:
     }
 
 
-FIXED: dict[str, Callable[..., float]] = {
+FIXED_PLAN_BOUNDS: dict[str, Callable[..., float]] = {
     "clopper_pearson": lambda c: independent_runs.epsilon_of_counts(
         c, delta=DELTA, confidence=CONFIDENCE
     ),
@@ -151,7 +156,7 @@ FIXED: dict[str, Callable[..., float]] = {
 
 
 def plots(record: dict[str, Any]) -> dict[str, str]:
-    """Power against sample size: the share of the truth that each bound proves on average."""
+    """Draws the mean bound, as a share of the truth, against the number of rows."""
     mu = max(row["mu"] for row in record["rows"])
     curves = []
     for name in BOUNDS:
@@ -163,14 +168,17 @@ def plots(record: dict[str, Any]) -> dict[str, str]:
 
 
 def table(record: dict[str, Any]) -> str:
-    """The rows, for people."""
-    lines = [
-        f"{'bound':28}{'rows':>6}{'mu':>6}{'truth':>8}{'null':>7}{'above':>7}{'mean':>8}{'best':>8}"
-    ]
-    for row in record["rows"]:
-        lines.append(
-            f"{row['bound']:28}{row['rows']:6}{row['mu']:6.1f}{row['truth']:8.3f}{row['null']:7.3f}"
-            f"{row['above']:7.3f}{row['mean']:8.3f}"
-            + ("" if row["best"] is None else f"{row['best']:8.3f}")
-        )
-    return "\n".join(lines)
+    """Formats the rows as text."""
+    return common.text_table(
+        ("bound", "rows", "mu", "truth", "null", "above", "mean", "best"),
+        (
+            (
+                row["bound"],
+                str(row["rows"]),
+                f"{row['mu']:.1f}",
+                *(f"{row[name]:.3f}" for name in ("truth", "null", "above", "mean")),
+                "" if row["best"] is None else f"{row['best']:.3f}",
+            )
+            for row in record["rows"]
+        ),
+    )

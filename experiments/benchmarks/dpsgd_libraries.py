@@ -12,6 +12,7 @@ Memory is what the compiled program takes beside its inputs and outputs, as XLA 
 """
 
 import importlib.util
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -20,27 +21,37 @@ import numpy as np
 from experiments import common
 from experiments.benchmarks import dpsgd_step, problems
 
-SETTINGS: dict[str, dict[str, Any]] = {
-    "smoke": {"models": ["mlp_nnx"], "batch": 8, "repeats": 1, "seconds": 0.0},
-    "cpu": {"models": list(problems.PROBLEMS), "batch": 256, "repeats": 5, "seconds": 0.2},
-    "paper": {"models": list(problems.PROBLEMS), "batch": 256, "repeats": 7, "seconds": 0.5},
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """models: names in `problems`. seconds: minimum time of a method in one of `repeats` rounds."""
+
+    models: tuple[str, ...] = tuple(problems.PROBLEMS)
+    batch: int = 256
+    repeats: int
+    seconds: float
+
+
+PRESETS = {
+    "smoke": Settings(models=("mlp_nnx",), batch=8, repeats=1, seconds=0.0),
+    "cpu": Settings(repeats=5, seconds=0.2),
+    "paper": Settings(repeats=7, seconds=0.5),
 }
 METHODS = ("plain", "ghost", "ghost auto")
 GOALS = {**dpsgd_step.GOALS, "transformer_scan": {"ghost auto": 1.1}}
 
 
-def run(preset: str) -> dict[str, Any]:
-    """Measures all models; those whose library is missing (Equinox, extra `bench`) are left out."""
-    settings = SETTINGS[preset]
+def run(settings: Settings) -> dict[str, Any]:
+    """Measures all models but those whose library (Equinox, extra `bench`) is not installed."""
     rows = []
-    for name in settings["models"]:
+    for name in settings.models:
         if "equinox" not in name or importlib.util.find_spec("equinox"):
             rows += _measure(name, settings)
-    return {"settings": settings, "rows": rows, "goals": GOALS, "gpu_goal": dpsgd_step.GPU_GOAL}
+    return {"rows": rows, "goals": GOALS, "gpu_goal": dpsgd_step.GPU_GOAL}
 
 
-def _measure(name: str, settings: dict[str, Any]) -> list[dict[str, Any]]:
-    programs, args = dpsgd_step.programs(name, batch=settings["batch"])
+def _measure(name: str, settings: Settings) -> list[dict[str, Any]]:
+    programs, args = dpsgd_step.programs(name, batch=settings.batch)
     compiled = {label: jax.jit(programs[label]).lower(*args).compile() for label in METHODS}
     calls = {
         label: lambda program=program: jax.block_until_ready(program(*args))
@@ -50,8 +61,8 @@ def _measure(name: str, settings: dict[str, Any]) -> list[dict[str, Any]]:
     for label in METHODS:
         times = common.interleaved(
             {"plain": calls["plain"], label: calls[label]},
-            repeats=settings["repeats"],
-            seconds=settings["seconds"],
+            repeats=settings.repeats,
+            seconds=settings.seconds,
         )
         ratios = [a / b for a, b in zip(times[label], times["plain"], strict=True)]
         rows.append(
@@ -73,10 +84,15 @@ def _temporary_mb(program: Any) -> float:
 
 def table(record: dict[str, Any]) -> str:
     """Formats the rows as text."""
-    lines = [f"{'model':22}{'method':12}{'time/plain':>11}{'lowest':>8}{'highest':>8}{'MB':>9}"]
-    for row in record["rows"]:
-        lines.append(
-            f"{row['model']:22}{row['method']:12}{row['ratio']:11.2f}{min(row['ratios']):8.2f}"
-            f"{max(row['ratios']):8.2f}{row['temporary_mb']:9.0f}"
-        )
-    return "\n".join(lines)
+    return common.text_table(
+        ("model", "method", "time/plain", "lowest", "highest", "MB"),
+        (
+            (
+                row["model"],
+                row["method"],
+                *(f"{x:.2f}" for x in (row["ratio"], min(row["ratios"]), max(row["ratios"]))),
+                f"{row['temporary_mb']:.0f}",
+            )
+            for row in record["rows"]
+        ),
+    )

@@ -17,10 +17,10 @@ peak).
 import argparse
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -31,10 +31,25 @@ from experiments import common
 from experiments.benchmarks import problems, victims
 from jaxpriv import grads
 
-SETTINGS: dict[str, dict[str, Any]] = {
-    "smoke": {"models": ["mlp"], "batch": 8, "repeats": 1, "seconds": 0.0},
-    "cpu": {"models": list(victims.VICTIMS), "batch": 256, "repeats": 7, "seconds": 0.2},
-    "paper": {"models": list(victims.VICTIMS), "batch": 256, "repeats": 7, "seconds": 0.5},
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """seconds: minimum time of a method in one of `repeats` rounds.
+
+    memory: measure the memory of every method, or of plain and ghost alone.
+    """
+
+    models: tuple[str, ...] = tuple(victims.VICTIMS)
+    batch: int = 256
+    repeats: int = 7
+    seconds: float
+    memory: bool = True
+
+
+PRESETS = {
+    "smoke": Settings(models=("mlp",), batch=8, repeats=1, seconds=0.0, memory=False),
+    "cpu": Settings(seconds=0.2),
+    "paper": Settings(seconds=0.5),
 }
 CLIP_NORM = 1.0
 GOALS = {
@@ -48,7 +63,7 @@ _HERE = "experiments.benchmarks.dpsgd_step"
 
 
 def methods(name: str, *, batch: int) -> dict[str, Callable[[], Any]]:
-    """Every JAX method on one model, compiled at its first call; each returns the sum."""
+    """Returns the JAX methods on one model, compiled at their first call; each returns the sum."""
     functions, args = programs(name, batch=batch)
 
     def timed(function):
@@ -59,7 +74,7 @@ def methods(name: str, *, batch: int) -> dict[str, Callable[[], Any]]:
 
 
 def programs(name: str, *, batch: int) -> tuple[dict[str, Callable[..., Any]], tuple[Any, ...]]:
-    """Every JAX method on one model as a function `(params, data, mask, key)`, and arguments."""
+    """Returns the JAX methods on one model, `(params, data, mask, key) -> sum`, and arguments."""
     loss, params, victim = problems.PROBLEMS[name]()
     data = victims.batch_of(victim, size=batch)
     mask, key = jnp.ones(batch, bool), jax.random.key(2)
@@ -96,13 +111,13 @@ def programs(name: str, *, batch: int) -> tuple[dict[str, Callable[..., Any]], t
 def _optax(loss):
     from optax import contrib
 
-    def summed(params, data, mask, key):
+    def total(params, data, mask, key):
         per_example = jax.vmap(jax.grad(loss), (None, 0, None))(params, data, key)
         aggregate = contrib.differentially_private_aggregate(CLIP_NORM, 0.0, key=jax.random.key(0))
         mean, _ = aggregate.update(per_example, aggregate.init(params))
         return jax.tree.map(lambda g: g * len(mask), mean)
 
-    return summed
+    return total
 
 
 def _jax_privacy(loss):
@@ -115,35 +130,34 @@ def _jax_privacy(loss):
     return lambda params, data, mask, key: clipped(params, data, key)
 
 
-def difference(found: Any, expected: Any) -> float:
-    """Largest difference of two sums, relative to the largest entry."""
-    pairs = list(zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True))
+def difference(total: Any, expected: Any) -> float:
+    """Returns the largest difference of two sums, relative to the largest entry."""
+    pairs = list(zip(jax.tree.leaves(total), jax.tree.leaves(expected), strict=True))
     scale = max(float(np.abs(e).max()) for _, e in pairs)
-    return max(float(np.abs(np.asarray(f) - np.asarray(e)).max()) for f, e in pairs) / scale
+    return max(float(np.abs(np.asarray(t) - np.asarray(e)).max()) for t, e in pairs) / scale
 
 
-def run(preset: str) -> dict[str, Any]:
-    """Measures all models and methods; `rows` holds a dict for each."""
-    settings = SETTINGS[preset]
+def run(settings: Settings) -> dict[str, Any]:
+    """Measures all models and methods; `rows` has a dict for each."""
     rows = []
-    for name in settings["models"]:
-        rows += measure(name, preset, settings)
-        rows += _torch_rows(name, preset)
-    return {"settings": settings, "rows": rows, "goals": GOALS, "gpu_goal": GPU_GOAL}
+    for name in settings.models:
+        rows += measure(name, settings)
+        rows += _torch_rows(name, settings)
+    return {"rows": rows, "goals": GOALS, "gpu_goal": GPU_GOAL}
 
 
-def measure(name: str, preset: str, settings: dict[str, Any]) -> list[dict[str, Any]]:
+def measure(name: str, settings: Settings) -> list[dict[str, Any]]:
     """Measures the JAX methods on one model, each alternating with plain alone."""
-    compared = methods(name, batch=settings["batch"])
+    compared = methods(name, batch=settings.batch)
     exact = compared.get("vmap", compared["ghost"])()
     rows = []
     for label, function in compared.items():
         times = common.interleaved(
             {"plain": compared["plain"], label: function},
-            repeats=settings["repeats"],
-            seconds=settings["seconds"],
+            repeats=settings.repeats,
+            seconds=settings.seconds,
         )
-        weigh = preset != "smoke" or label in ("plain", "ghost")
+        has_memory = settings.memory or label in ("plain", "ghost")
         rows.append(
             {
                 "model": name,
@@ -152,7 +166,7 @@ def measure(name: str, preset: str, settings: dict[str, Any]) -> list[dict[str, 
                 "ratios": [a / b for a, b in zip(times[label], times["plain"], strict=True)],
                 "seconds": float(np.median(times[label])),
                 "difference": None if label == "plain" else difference(function(), exact),
-                "peak_mb": _memory(_HERE, name, label, settings["batch"]) if weigh else None,
+                "peak_mb": _memory(_HERE, name, label, settings.batch) if has_memory else None,
             }
         )
         print(f"{name} {label}: {rows[-1]['ratio']:.2f}", file=sys.stderr, flush=True)
@@ -160,47 +174,47 @@ def measure(name: str, preset: str, settings: dict[str, Any]) -> list[dict[str, 
 
 
 def _memory(module: str, name: str, label: str, batch: int) -> float:
-    words = [sys.executable, "-m", module, "--memory", name, label, str(batch)]
-    # Freed arrays go back to the system at once, so that the second call's are seen.
-    env = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
-    done = subprocess.run(words, capture_output=True, text=True, check=True, env=env)
-    return json.loads(done.stdout.splitlines()[-1])
+    return common.growth_mb_of_process(module, name, label, str(batch))
 
 
-def _torch_rows(name: str, preset: str) -> list[dict[str, Any]]:
+def _torch_rows(name: str, settings: Settings) -> list[dict[str, Any]]:
     """Opacus in a process of its own, so that torch and JAX do not share threads."""
     if not (importlib.util.find_spec("opacus") and importlib.util.find_spec("torch")):
         return []
-    settings = SETTINGS[preset]
     module = "experiments.benchmarks.opacus_step"
     words = [sys.executable, "-m", module, name]
-    words += [str(settings[k]) for k in ("batch", "repeats", "seconds")]
+    words += [str(x) for x in (settings.batch, settings.repeats, settings.seconds)]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     rows = json.loads(done.stdout.splitlines()[-1])
     for row in rows:
         method = row["method"].removeprefix("opacus-")
-        row["peak_mb"] = _memory(module, name, method, settings["batch"])
+        row["peak_mb"] = _memory(module, name, method, settings.batch)
     return rows
 
 
 def table(record: dict[str, Any]) -> str:
-    """The rows, for people; memory as a multiple of the same framework's plain step."""
+    """Formats the rows as text; memory also as a multiple of the framework's plain step."""
     rows = record["rows"]
     plain = {(r["model"], r["method"]): r["peak_mb"] for r in rows if r["method"].endswith("plain")}
-    lines = [
-        f"{'model':20}{'method':16}{'time/plain':>11}{'MB':>9}{'MB/plain':>10}{'difference':>12}"
-    ]
-    for row in rows:
+
+    def cells(row: dict[str, Any]) -> tuple[str, ...]:
         base = plain[row["model"], "opacus-plain" if "opacus" in row["method"] else "plain"]
-        apart = "" if row["difference"] is None else f"{row['difference']:.1e}"
-        peak = row["peak_mb"]
-        memory = " " * 19 if peak is None else f"{peak:9.0f}{peak / max(base, 1.0):10.1f}"
-        lines.append(f"{row['model']:20}{row['method']:16}{row['ratio']:11.2f}{memory}{apart:>12}")
-    return "\n".join(lines)
+        peak, difference = row["peak_mb"], row["difference"]
+        return (
+            row["model"],
+            row["method"],
+            f"{row['ratio']:.2f}",
+            "" if peak is None else f"{peak:.0f}",
+            "" if peak is None else f"{peak / max(base, 1.0):.1f}",
+            "" if difference is None else f"{difference:.1e}",
+        )
+
+    columns = ("model", "method", "time/plain", "MB", "MB/plain", "difference")
+    return common.text_table(columns, map(cells, rows))
 
 
 def _peak_of(name: str, label: str, batch: int) -> float:
-    """MB by which this process grows beyond its memory before the first call."""
+    """Returns the MB by which this process grows in a call."""
     device = jax.devices()[0]
     function = methods(name, batch=batch)[label]
     if device.platform == "cpu":

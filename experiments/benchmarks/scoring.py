@@ -12,11 +12,9 @@ call of a process that runs one attack alone.
 import argparse
 import functools
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,10 +22,22 @@ import numpy as np
 from experiments import common
 from jaxpriv.attacks import lira, rmia
 
-SETTINGS: dict[str, dict[str, Any]] = {
-    "smoke": {"size": [200, 8, 50], "repeats": 1, "weighed": ["lira online"]},
-    "cpu": {"size": [50_000, 256, 10_000], "repeats": 5, "weighed": None},
-    "paper": {"size": [50_000, 256, 25_000], "repeats": 5, "weighed": None},
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """records, shadows, population: sizes. memory: attacks whose memory is measured, or all."""
+
+    records: int = 50_000
+    shadows: int = 256
+    population: int
+    repeats: int = 5
+    memory: tuple[str, ...] | None = None
+
+
+PRESETS = {
+    "smoke": Settings(records=200, shadows=8, population=50, repeats=1, memory=("lira online",)),
+    "cpu": Settings(population=10_000),
+    "paper": Settings(population=25_000),
 }
 GOAL_SECONDS, GOAL_MB = 2.0, 1074.0
 GAMMA, A = 2.0, 0.3
@@ -44,7 +54,7 @@ class Arrays(NamedTuple):
     population: rmia.Population
 
 
-def drawn(records: int, shadows: int, population_size: int) -> Arrays:
+def draw_arrays(records: int, shadows: int, population_size: int) -> Arrays:
     """Draws Gaussian scores in complementary halves, float32, the same in every run."""
     rng = np.random.default_rng(0)
     half = rng.random((shadows // 2, records)) < 0.5
@@ -123,59 +133,55 @@ def _rmia_loop(arrays: Arrays, a: float | None) -> np.ndarray:
     return np.array(scores)
 
 
-def run(preset: str) -> dict[str, Any]:
-    """Times every attack, and its loop once; `rows` holds a dict for each."""
-    settings = SETTINGS[preset]
-    arrays = drawn(*settings["size"])
+def run(settings: Settings) -> dict[str, Any]:
+    """Times every attack, and its loop once; `rows` has a dict for each."""
+    size = settings.records, settings.shadows, settings.population
+    arrays = draw_arrays(*size)
     attacks_by_name, loops_by_name = attacks(arrays), loops(arrays)
-    times = common.interleaved(attacks_by_name, repeats=settings["repeats"])
+    times = common.interleaved(attacks_by_name, repeats=settings.repeats)
     rows = []
     for name, function in attacks_by_name.items():
-        started = time.perf_counter()
+        start = time.perf_counter()
         expected = loops_by_name[name]()
-        taken = time.perf_counter() - started
-        weigh = settings["weighed"] is None or name in settings["weighed"]
+        loop_seconds = time.perf_counter() - start
+        has_memory = settings.memory is None or name in settings.memory
         rows.append(
             {
                 "attack": name,
                 "seconds": float(np.median(times[name])),
-                "loop_seconds": taken,
+                "loop_seconds": loop_seconds,
                 "difference": float(np.abs(function() - expected).max()),
-                "growth_mb": _growth(name, settings["size"]) if weigh else None,
+                "growth_mb": _growth_mb(name, size) if has_memory else None,
             }
         )
-    return {
-        "settings": settings,
-        "rows": rows,
-        "goal_seconds": GOAL_SECONDS,
-        "goal_mb": GOAL_MB,
-    }
+    return {"rows": rows, "goal_seconds": GOAL_SECONDS, "goal_mb": GOAL_MB}
 
 
-def _growth(name: str, size: list[int]) -> float:
-    words = [sys.executable, "-m", "experiments.benchmarks.scoring", "--memory", name]
-    # Freed arrays go back to the system at once, so that the second call's are seen.
-    env = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
-    done = subprocess.run(
-        [*words, *map(str, size)], capture_output=True, text=True, check=True, env=env
-    )
-    return json.loads(done.stdout.splitlines()[-1])
+def _growth_mb(name: str, size: tuple[int, ...]) -> float:
+    module = "experiments.benchmarks.scoring"
+    return common.growth_mb_of_process(module, name, *map(str, size))
 
 
 def table(record: dict[str, Any]) -> str:
-    """The rows, for people."""
-    lines = [f"{'attack':20}{'seconds':>9}{'loop':>9}{'times':>7}{'MB':>8}{'difference':>12}"]
-    for row in record["rows"]:
-        grown = "" if row["growth_mb"] is None else f"{row['growth_mb']:.0f}"
-        lines.append(
-            f"{row['attack']:20}{row['seconds']:9.3f}{row['loop_seconds']:9.2f}"
-            f"{row['loop_seconds'] / row['seconds']:7.0f}{grown:>8}{row['difference']:12.1e}"
-        )
-    return "\n".join(lines)
+    """Formats the rows as text."""
+    return common.text_table(
+        ("attack", "seconds", "loop", "times", "MB", "difference"),
+        (
+            (
+                row["attack"],
+                f"{row['seconds']:.3f}",
+                f"{row['loop_seconds']:.2f}",
+                f"{row['loop_seconds'] / row['seconds']:.0f}",
+                "" if row["growth_mb"] is None else f"{row['growth_mb']:.0f}",
+                f"{row['difference']:.1e}",
+            )
+            for row in record["rows"]
+        ),
+    )
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--memory", nargs=4, required=True)
     chosen, *size_of = parser.parse_args().memory
-    print(json.dumps(common.growth_mb(attacks(drawn(*map(int, size_of)))[chosen])))
+    print(json.dumps(common.growth_mb(attacks(draw_arrays(*map(int, size_of)))[chosen])))

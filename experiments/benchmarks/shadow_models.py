@@ -7,6 +7,7 @@ Goal:      on one H100, 64 of the Purchase MLPs in at most 6 times one; on two c
 The model is the Purchase MLP (600-1024-512-256-100), trained without privacy, batch 128.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -17,33 +18,43 @@ import optax
 from experiments import common
 from experiments.benchmarks import victims
 from jaxpriv import sampling, training
-from jaxpriv.training import loop
+from jaxpriv.training import _scan
 
-SETTINGS = {
-    "smoke": {"models": [1, 2], "records": 200, "steps": 2, "repeats": 1},
-    "cpu": {"models": [1, 8, 64], "records": 2000, "steps": 10, "repeats": 3},
-    "paper": {"models": [1, 8, 64], "records": 20000, "steps": 100, "repeats": 3},
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """models: numbers of models; the first is one. records: of the pool. steps: of each model."""
+
+    models: tuple[int, ...] = (1, 8, 64)
+    records: int
+    steps: int
+    repeats: int = 3
+
+
+PRESETS = {
+    "smoke": Settings(models=(1, 2), records=200, steps=2, repeats=1),
+    "cpu": Settings(records=2000, steps=10),
+    "paper": Settings(records=20_000, steps=100),
 }
 GPU_GOAL = 6.0
 
 
-def run(preset: str) -> dict[str, Any]:
-    """Times every strategy at every number of models; `rows` holds a dict for each."""
-    settings = SETTINGS[preset]
+def run(settings: Settings) -> dict[str, Any]:
+    """Times every strategy at every number of models; `rows` has a dict for each."""
     victim = victims.VICTIMS["mlp"]
-    data = victims.batch_of(victim, size=settings["records"])
-    half = settings["records"] // 2
+    data = victims.batch_of(victim, size=settings.records)
+    half = settings.records // 2
     sampler = sampling.fixed_batch(half, batch_size=min(128, half))
     alg = training.sgd(victims.loss_of(victim), optax.adam(1e-3), sampler)
     rows, one = [], 0.0
-    for count in settings["models"]:
+    for count in settings.models:
         keys = jax.random.split(jax.random.key(0), count)
         params = jax.vmap(lambda k: victim.module.init(k, data[0][0]))(keys)
         pool = np.random.default_rng(0)
-        members = np.stack([pool.permutation(settings["records"])[:half] for _ in range(count)])
-        inputs = (keys, alg, params, data, members, settings["steps"])
+        members = np.stack([pool.permutation(settings.records)[:half] for _ in range(count)])
+        inputs = (keys, alg, params, data, members, settings.steps)
         runs = {s: _runner(s, *inputs) for s in ("loop", "map", "vmap")}
-        times = common.interleaved(runs, repeats=settings["repeats"])
+        times = common.interleaved(runs, repeats=settings.repeats)
         for strategy, taken in times.items():
             seconds = float(np.median(taken))
             one = one or seconds
@@ -55,7 +66,7 @@ def run(preset: str) -> dict[str, Any]:
                     "times_one": seconds / one,
                 }
             )
-    return {"settings": settings, "rows": rows, "gpu_goal": GPU_GOAL}
+    return {"rows": rows, "gpu_goal": GPU_GOAL}
 
 
 def _runner(strategy, keys, alg, params, data, members, steps):
@@ -69,7 +80,7 @@ def _runner(strategy, keys, alg, params, data, members, steps):
 
     def one(run):
         key, params, rows = run
-        return loop.scan_steps(alg, steps, key, alg.init(params), data, jnp.int32(steps), rows)
+        return _scan.scan_steps(alg, steps, key, alg.init(params), data, jnp.int32(steps), rows)
 
     if strategy == "loop":
         return one_by_one
@@ -80,10 +91,11 @@ def _runner(strategy, keys, alg, params, data, members, steps):
 
 
 def table(record: dict[str, Any]) -> str:
-    """The rows, for people."""
-    lines = [f"{'models':>7}  {'strategy':9}{'seconds':>9}{'times one':>11}"]
-    for row in record["rows"]:
-        lines.append(
-            f"{row['models']:7}  {row['strategy']:9}{row['seconds']:9.2f}{row['times_one']:11.1f}"
-        )
-    return "\n".join(lines)
+    """Formats the rows as text."""
+    return common.text_table(
+        ("strategy", "models", "seconds", "times one"),
+        (
+            (r["strategy"], str(r["models"]), f"{r['seconds']:.2f}", f"{r['times_one']:.1f}")
+            for r in record["rows"]
+        ),
+    )
