@@ -1,12 +1,18 @@
-"""How much a model leaks about its training data, and how to train one that leaks less.
+"""Measures how much a model leaks about its training data, and trains models that leak less.
 
-Sub-packages load when they are first named: `import jaxpriv as jp; jp.accounting.epsilon(...)`.
+Sub-packages are imported when they are first used.
+
+Example:
+  >>> import jaxpriv as jp
+  >>> sampler = jp.sampling.full_batch(1000)
+  >>> event = sampler.event(noise_multiplier=2.0, steps=4)
+  >>> round(jp.accounting.epsilon(event, delta=1e-5, relation="add_or_remove_one"), 3)
+  4.377
 """
 
 import importlib
 from types import ModuleType
 
-__version__ = "0.1.0"
 __all__ = [
     "accounting",
     "attacks",
@@ -23,6 +29,8 @@ __all__ = [
     "training",
     "units",
 ]
+
+__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -1,4 +1,7 @@
-"""Validators: each returns the checked value or raises ValueError with one line."""
+"""Validation of arguments; errors are a ValueError with a message of one line.
+
+The validators of numbers return None, those of arrays return the array in one standard form.
+"""
 
 import math
 from collections.abc import Collection
@@ -7,12 +10,14 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 _MAX_LABEL = 2**31
+"""Class indices are int32."""
+
 _MAX_EXACT = 2**53
-"""Beyond it float64 does not hold every integer."""
+"""float64 represents every integer up to this one."""
 
 
 def _number(name: str, value: object) -> float:
-    """A static number; a traced one cannot be checked, so it is refused."""
+    """Returns a static number as float; raises ValueError for a traced one."""
     try:
         return float(value)  # pyright: ignore[reportArgumentType]
     except (TypeError, ValueError):
@@ -37,6 +42,11 @@ def non_negative(**values: object) -> None:
             raise ValueError(f"Expected {name} >= 0, got {name}={value}.")
 
 
+def non_negative_or_infinite(**values: object) -> None:
+    """Raises ValueError unless every value is >= 0; infinity is allowed."""
+    non_negative(**{name: value for name, value in values.items() if value != math.inf})
+
+
 def positive_int(**values: object) -> None:
     """Raises ValueError unless every value is a whole number >= 1."""
     for name, value in values.items():
@@ -54,6 +64,20 @@ def open_unit(**values: object) -> None:
             raise ValueError(f"Expected 0 < {name} < 1, got {name}={value}.")
 
 
+def closed_unit(**values: object) -> None:
+    """Raises ValueError unless every value is in [0, 1]."""
+    for name, value in values.items():
+        if not 0 <= _number(name, value) <= 1:
+            raise ValueError(f"Expected 0 <= {name} <= 1, got {name}={value}.")
+
+
+def half_open_unit(**values: object) -> None:
+    """Raises ValueError unless every value is in [0, 1)."""
+    for name, value in values.items():
+        if not 0 <= _number(name, value) < 1:
+            raise ValueError(f"Expected 0 <= {name} < 1, got {name}={value}.")
+
+
 def probability(**values: object) -> None:
     """Raises ValueError unless every value is in (0, 1]."""
     for name, value in values.items():
@@ -69,18 +93,18 @@ def one_of(allowed: Collection[str], **values: object) -> None:
 
 
 def attributes(names: Collection[str], example: str, **values: object) -> None:
-    """Raises ValueError unless every value has these attributes, as the example has."""
+    """Raises ValueError unless every value has the attributes, which those of `example` have."""
     for name, value in values.items():
         missing = [attribute for attribute in names if not hasattr(value, attribute)]
         if missing:
             raise ValueError(
-                f"Expected {name} as {example} gives it, "
+                f"Expected {name} such as {example}, "
                 f"got {type(value).__name__} without {', '.join(missing)}."
             )
 
 
 def same_length(**values: object) -> None:
-    """Raises ValueError unless all have the same length."""
+    """Raises ValueError unless all values have the same length."""
     lengths = {name: len(value) for name, value in values.items()}  # pyright: ignore[reportArgumentType]
     if len(set(lengths.values())) > 1:
         description = ", ".join(f"len({name})={length}" for name, length in lengths.items())
@@ -88,10 +112,10 @@ def same_length(**values: object) -> None:
 
 
 def real_array(name: str, values: Shaped[Array | np.ndarray, "..."]) -> np.ndarray:
-    """Returns real numbers without NaN, in their own type, each of which float64 holds.
+    """Returns real numbers without NaN that float64 represents exactly, in their own type.
 
     Args:
-      name: of the argument, for the message.
+      name: name of the argument, for the message.
       values: bool, integers or floats of any width; infinities are allowed.
 
     Returns:
@@ -109,9 +133,12 @@ def real_array(name: str, values: Shaped[Array | np.ndarray, "..."]) -> np.ndarr
         missing = int(np.isnan(array).sum())
         if missing:
             raise ValueError(f"Expected {name} without NaN, got {missing} NaN.")
+        # Only types wider than float64 (long doubles) can hold numbers that float64 rounds.
         is_rounded = array.dtype.itemsize > 8 and (array.astype(np.float64) != array).any()
         if is_rounded:
-            raise ValueError(f"Expected numbers in {name} that float64 holds, got {array.dtype}.")
+            raise ValueError(
+                f"Expected numbers in {name} that float64 represents exactly, got {array.dtype}."
+            )
     elif array.dtype.itemsize == 8 and array.size:
         low, high = int(array.min()), int(array.max())
         if max(-low, high) > _MAX_EXACT:
@@ -127,13 +154,13 @@ def scores(
 
     Args:
       values: [n] or [n, 1], of any real type; infinities are allowed.
-      name: of the argument, for the message.
+      name: name of the argument, for the message.
 
     Returns:
       The scores as [n]; the conversion is exact.
 
     Raises:
-      ValueError: for another shape, or what `real_array` refuses.
+      ValueError: for another shape, or for the errors of `real_array`.
     """
     array = np.asarray(values)
     if array.ndim == 2 and array.shape[1] == 1:
@@ -144,14 +171,14 @@ def scores(
 
 
 def membership(values: Shaped[Array | np.ndarray, "..."], *, name: str = "is_member") -> np.ndarray:
-    """Returns membership as bool, in the shape given.
+    """Returns membership as bool, in the shape of the input.
 
     Args:
       values: bool, or the numbers 0 and 1.
-      name: of the argument, for the message.
+      name: name of the argument, for the message.
 
     Returns:
-      The same as bool.
+      The membership as bool.
 
     Raises:
       ValueError: for other numbers, text or NaN.
@@ -177,7 +204,7 @@ def scores_and_membership(
       Both as [n].
 
     Raises:
-      ValueError: for unequal lengths, no scores, or what `scores` and `membership` refuse.
+      ValueError: for unequal lengths, no scores, or the errors of `scores` and `membership`.
     """
     array = scores(values)
     truth = membership(scores(is_member, name="is_member"))
@@ -190,17 +217,18 @@ def scores_and_membership(
 def split_by_membership(
     values: Shaped[Array | np.ndarray, "..."], is_member: Shaped[Array | np.ndarray, "..."]
 ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " k"]]:
-    """Splits scores into those of members and those of non-members, each ascending.
+    """Splits scores into those of members and those of non-members, both sorted.
 
     Args:
       values: scores, [n] or [n, 1].
       is_member: [n] or [n, 1], bool or 0 and 1.
 
     Returns:
-      The scores of members and of non-members.
+      The scores of members and those of non-members, each ascending.
 
     Raises:
-      ValueError: for what `scores_and_membership` refuses, or if either side is empty.
+      ValueError: for the errors of `scores_and_membership`, or if there are no members or no
+        non-members.
     """
     array, truth = scores_and_membership(values, is_member)
     members, nonmembers = np.sort(array[truth]), np.sort(array[~truth])
@@ -217,12 +245,12 @@ def labels(
     num_classes: int | None,
     name: str = "labels",
 ) -> Int[np.ndarray, " n"]:
-    """Returns class indices, as they index the logits of a model.
+    """Returns labels as class indices, which index the logits of a model.
 
     Args:
       values: [n] or [n, 1] whole numbers of any type, or one-hot [n, c].
-      num_classes: c, the width of the logits; None where there are no logits.
-      name: of the argument, for the message.
+      num_classes: number of classes c, the width of the logits; None without logits.
+      name: name of the argument, for the message.
 
     Returns:
       Class indices, int32, in 0..c-1.

@@ -1,13 +1,11 @@
-"""Names that the library and the command line share. Imports the standard library only."""
+"""Names shared by the library and the command line; imports the standard library only."""
 
 from typing import Literal, get_args
 
 Relation = Literal["add_or_remove_one", "replace_one"]
-"""How neighbouring data sets differ."""
+"""How neighbouring data sets differ: by a record that is added or left out, or by its value."""
 
 RELATIONS: tuple[Relation, ...] = get_args(Relation)
 
 UnitKind = Literal["record", "group", "class"]
-"""What one membership coin decides: a record, a group of records, or a whole class."""
-
-UNIT_KINDS: tuple[UnitKind, ...] = get_args(UnitKind)
+"""Unit of privacy, which one membership coin includes or excludes."""

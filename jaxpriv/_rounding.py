@@ -1,12 +1,12 @@
-"""Rounding of bounds for printing: an upper bound never falls, a lower bound never rises."""
+"""Formats bounds as text: upper bounds are rounded up, lower bounds down."""
 
 import math
 
 _SLACK = 1e-12
-"""Relative error of a computed bound: 0.3 printed with one digit stays 0.3."""
+"""Relative error of a computed bound, so that 0.1 + 0.2 is printed as 0.3 and not as 0.4."""
 
 _MAX_FIXED = 1e9
-"""From here on a number is printed as it is."""
+"""Numbers from this size on are printed with all their digits."""
 
 
 def up(bound: float, *, decimals: int) -> str:
@@ -14,7 +14,7 @@ def up(bound: float, *, decimals: int) -> str:
 
     Args:
       bound: the number; infinity is printed as inf.
-      decimals: digits after the point.
+      decimals: number of digits after the decimal point.
 
     Returns:
       The smallest such decimal number that is not below the bound.
@@ -36,7 +36,7 @@ def down(bound: float, *, decimals: int) -> str:
 
     Args:
       bound: the number; infinity is printed as inf.
-      decimals: digits after the point.
+      decimals: number of digits after the decimal point.
 
     Returns:
       The largest such decimal number that is not above the bound.
@@ -54,11 +54,11 @@ def up_significant(bound: float, *, digits: int) -> str:
     """Formats an upper bound with a fixed number of significant digits.
 
     Args:
-      bound: the number, at least 0.
-      digits: significant digits.
+      bound: the number; >= 0.
+      digits: number of significant digits.
 
     Returns:
-      A number of that many digits that is not below the bound.
+      The smallest number with that many significant digits that is not below the bound.
 
     Example:
       >>> up_significant(0.012345678, digits=4)

@@ -1,18 +1,25 @@
-"""Names for the types that cross module borders. In shapes, `b` counts the rows of a batch."""
+"""Types that several packages share. In shapes, `b` counts the rows of a batch."""
 
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree, UInt32
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree, Shaped, UInt32
 
 from jaxpriv._names import RELATIONS as RELATIONS
 from jaxpriv._names import Relation as Relation
 
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
 Keys = Key[Array, " _"] | UInt32[Array, "_ _"]
-"""Several keys, one a row."""
+"""Several PRNG keys, one per row."""
 
 Scalar = float | Float[Array, ""]
 """A number, static or traced."""
+
+Column = Shaped[Array | np.ndarray, "..."]
+"""Numbers [n] or [n, 1] of any real type; the shape is checked by `_check.scores`."""
 
 Params = PyTree
 """Trainable leaves only; frozen ones are closed over by the loss."""
@@ -24,12 +31,12 @@ Batch = PyTree
 """Records stacked: every leaf has the leading axis `b`."""
 
 Loss = Callable[[Params, Example, PRNGKeyArray], Float[Array, ""]]
-"""`loss(params, example, key)` of one example, as `jax.grad` takes it."""
+"""The loss of one example, `loss(params, example, key)`; `jax.grad` applies to it."""
 
 
 @runtime_checkable
 class Sampler(Protocol):
-    """Draws the rows of a batch, and names what that costs."""
+    """Draws batches and provides the matching dp_accounting event."""
 
     @property
     def num_examples(self) -> int: ...
@@ -42,4 +49,4 @@ class Sampler(Protocol):
 
     def sample(self, key: PRNGKeyArray) -> tuple[Int[Array, " b"], Bool[Array, " b"]]: ...
 
-    def event(self, *, noise_multiplier: float, steps: int) -> Any: ...
+    def event(self, *, noise_multiplier: float, steps: int) -> "DpEvent": ...

@@ -1,7 +1,7 @@
-"""Samplers: the records of each batch, and the matching accountant event.
+"""Samplers: the records of each batch, and the matching event for the accountant.
 
-Every sampler draws `(indices, mask)` of a static length, its `capacity`, so that a step compiles
-once; rows with mask False are padding. In the shapes below `b` is the capacity.
+Every sampler draws `(indices, mask)` of a static length, its `capacity`, so that a training step
+compiles once; rows with mask False are padding. In the shapes below `b` is the capacity.
 """
 
 import math
@@ -18,14 +18,23 @@ from jaxpriv import _check
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
+__all__ = ["FixedBatch", "Poisson", "fixed_batch", "full_batch", "poisson"]
+
 _WARN_OVERFLOW_PROB = 1e-7
-"""Overflow probability of a step above which `poisson` warns: a run of 1e5 steps then has an
-overflow with probability of about one in a hundred."""
+"""Overflow probability per step above which `poisson` warns.
+
+At this value a run of 1e5 steps has an overflow with a probability of about one in a hundred.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Poisson:
-    """Includes each record with probability sampling_prob, independently; see `poisson`."""
+    """Sampler that includes each record independently; created by `poisson` or `full_batch`.
+
+    num_examples: number of records.
+    sampling_prob: probability with which each record enters a batch.
+    capacity: number of rows of a padded batch.
+    """
 
     num_examples: int
     sampling_prob: float
@@ -33,19 +42,19 @@ class Poisson:
 
     @property
     def expected_batch_size(self) -> float:
-        """Expected number of rows, the divisor of the noised sum; the realised size is private.
+        """Expected number of records in a batch, the divisor of the noisy sum.
 
-        It is public if the number of records is. Under `add_or_remove_one`, a private number of
-        records would show in the size of the update.
+        The realised batch size is private. The expected one is public if the number of records
+        is; under `add_or_remove_one` a private number of records would show in the update.
         """
         return self.num_examples * self.sampling_prob
 
     def sample(self, key: PRNGKeyArray) -> tuple[Int[Array, " b"], Bool[Array, " b"]]:
         """Draws one batch.
 
-        A record enters when its 32 random bits are below floor(sampling_prob 2^32), so its
-        probability is at most sampling_prob. When more than `capacity` records enter, those with
-        the smallest bits stay, a uniformly random subset, as the truncated event assumes.
+        A record enters if its 32 random bits are below floor(sampling_prob 2^32), so its
+        probability is at most sampling_prob. If more than `capacity` records enter, those with
+        the smallest bits remain: a uniformly random subset, as the truncated event assumes.
 
         Args:
           key: PRNG key.
@@ -58,8 +67,8 @@ class Poisson:
         n, q = self.num_examples, self.sampling_prob
         threshold = jnp.uint32(math.floor(q * 2**32))
         bits = jax.random.bits(key, (n,), jnp.uint32)
-        # Sorting n numbers would cost more than the step. More rows than are gathered here enter
-        # with probability below e^-72.
+        # Sorting all n numbers would cost more than the training step. More records than are
+        # gathered here enter with probability below e^-72.
         num_gathered = min(n, max(self.capacity, math.ceil(n * q + 12 * math.sqrt(n * q) + 72)))
         (entered,) = jnp.nonzero(bits < threshold, size=num_gathered, fill_value=n)
         rank = bits.at[entered].get(mode="fill", fill_value=2**32 - 1)
@@ -75,7 +84,7 @@ class Poisson:
           steps: number of noisy sums.
 
         Returns:
-          The truncated event if a batch can overflow, else the Poisson-sampled one.
+          The truncated event if a batch can overflow, otherwise the Poisson-sampled one.
         """
         import dp_accounting
 
@@ -96,18 +105,22 @@ class Poisson:
 
 @dataclass(frozen=True, kw_only=True)
 class FixedBatch:
-    """Exactly `capacity` records without replacement; for non-private training only."""
+    """Sampler of batches of a fixed size; created by `fixed_batch`.
+
+    num_examples: number of records.
+    capacity: batch size.
+    """
 
     num_examples: int
     capacity: int
 
     @property
     def expected_batch_size(self) -> float:
-        """Returns the batch size."""
+        """The batch size."""
         return float(self.capacity)
 
     def sample(self, key: PRNGKeyArray) -> tuple[Int[Array, " b"], Bool[Array, " b"]]:
-        """Draws one batch; every row is real.
+        """Draws one batch without padding.
 
         Args:
           key: PRNG key.
@@ -127,17 +140,18 @@ class FixedBatch:
 
 
 def poisson(n: int, *, sampling_prob: float, capacity: int | None = None) -> Poisson:
-    """Samples each of n records with probability sampling_prob at every step.
+    """Creates a sampler that includes each of n records independently in every batch.
 
-    Amplification by subsampling holds for this sampler. A batch that overflows `capacity` is cut
-    to a random subset, which the event takes into account.
+    Privacy amplification by subsampling holds for this sampler. A batch that overflows `capacity`
+    is cut to a random subset, which the event takes into account.
 
     Args:
       n: number of records.
-      sampling_prob: in (0, 1]; 1 is the full batch.
-      capacity: number of rows of a padded batch. Default: mean + 6 standard deviations, a
-        little more for small means, at most n. Warns if an overflow is so likely that it
-        increases epsilon.
+      sampling_prob: probability with which each record enters a batch, in (0, 1]; 1 is the full
+        batch.
+      capacity: number of rows of a padded batch. Default: mean + 6 standard deviations, a little
+        more for small means, at most n. A warning is issued if overflows are so likely that they
+        increase epsilon.
 
     Returns:
       The sampler.
@@ -148,13 +162,23 @@ def poisson(n: int, *, sampling_prob: float, capacity: int | None = None) -> Poi
     References:
       Abadi et al., Deep Learning with Differential Privacy, 2016. The truncated event:
       arXiv:2508.15089.
+
+    Example:
+      >>> import jax
+      >>> import jaxpriv as jp
+      >>> sampler = jp.sampling.poisson(1000, sampling_prob=0.05)
+      >>> indices, mask = sampler.sample(jax.random.key(0))
+      >>> sampler.expected_batch_size, sampler.capacity, indices.shape
+      (50.0, 93, (93,))
+      >>> bool((indices[mask] < 1000).all())
+      True
     """
     _check.positive_int(n=n)
     _check.probability(sampling_prob=sampling_prob)
     mean = n * sampling_prob
     if capacity is None:
-        spread = math.sqrt(mean * (1 - sampling_prob))
-        capacity = min(n, math.ceil(mean + 6 * spread))
+        std = math.sqrt(mean * (1 - sampling_prob))
+        capacity = min(n, math.ceil(mean + 6 * std))
         while capacity < n and _overflow_bound(n, sampling_prob, capacity) > _WARN_OVERFLOW_PROB:
             capacity += 1
     _check.positive_int(capacity=capacity)
@@ -173,29 +197,51 @@ def poisson(n: int, *, sampling_prob: float, capacity: int | None = None) -> Poi
 
 
 def full_batch(n: int) -> Poisson:
-    """Takes all n records at every step: the Gaussian mechanism without amplification.
+    """Creates a sampler whose batches contain all n records.
+
+    Training is then the Gaussian mechanism without amplification.
 
     Args:
       n: number of records.
 
     Returns:
-      The sampler; its event is the plain Gaussian one.
+      The sampler, whose event is the plain Gaussian one.
+
+    Raises:
+      ValueError: if n is not positive.
+
+    Example:
+      >>> import jaxpriv as jp
+      >>> sampler = jp.sampling.full_batch(1000)
+      >>> sampler.capacity
+      1000
+      >>> sampler.event(noise_multiplier=4.0, steps=1).event
+      GaussianDpEvent(noise_multiplier=4.0)
     """
     return poisson(n, sampling_prob=1.0)
 
 
 def fixed_batch(n: int, *, batch_size: int) -> FixedBatch:
-    """Takes batch_size distinct records at every step. Non-private training only.
+    """Creates a sampler of batches of distinct records, for non-private training only.
 
     Args:
       n: number of records.
-      batch_size: at most n.
+      batch_size: number of records in a batch, in 1..n.
 
     Returns:
-      A sampler whose event raises and names `poisson`.
+      The sampler. Its `event` method raises ValueError, since batches of a fixed size have no
+      Poisson amplification.
 
     Raises:
       ValueError: if batch_size is not in 1..n.
+
+    Example:
+      >>> import jax
+      >>> import jaxpriv as jp
+      >>> sampler = jp.sampling.fixed_batch(1000, batch_size=50)
+      >>> indices, mask = sampler.sample(jax.random.key(0))
+      >>> len(set(indices.tolist())), bool(mask.all())
+      (50, True)
     """
     _check.positive_int(n=n, batch_size=batch_size)
     if batch_size > n:
@@ -204,7 +250,10 @@ def fixed_batch(n: int, *, batch_size: int) -> FixedBatch:
 
 
 def _overflow_bound(n: int, sampling_prob: float, capacity: int) -> float:
-    """Bounds P[Binomial(n, q) > capacity] by Chernoff's inequality, without scipy.stats."""
+    """Bounds P[Binomial(n, q) > capacity] by Chernoff's inequality.
+
+    scipy.stats has the exact tail, but its import takes seconds.
+    """
     if capacity >= n:
         return 0.0
     share = (capacity + 1) / n

@@ -1,8 +1,7 @@
 """Membership signals of one example from its logits; `score_records` maps them over records.
 
-A higher signal means more likely a member. Probabilities are turned into logits by `logits_of`;
-nothing is guessed from the values. In the shapes below `c` counts classes, `n` records and `m`
-models.
+A higher signal means more likely a member. Probabilities must be converted to logits by
+`logits_of` first. In the shapes below `c` counts classes, `n` records and `m` models.
 """
 
 import functools
@@ -16,20 +15,34 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Integer, Shaped
 
 from jaxpriv import _check
 
+__all__ = [
+    "confidence",
+    "correctness",
+    "entropy",
+    "log_probabilities",
+    "logit_confidence",
+    "logits_of",
+    "margin",
+    "modified_entropy",
+    "negative_loss",
+    "score_records",
+    "shifted",
+]
+
 
 def score_records(
     signal: Callable[..., Array],
     logits: Shaped[Array | np.ndarray, "*m n c"],
     labels: Shaped[Array | np.ndarray, "n ..."] | None = None,
 ) -> Float[np.ndarray, "*m n"]:
-    """Computes a signal for every record, under one model or under m, one model after the other.
+    """Computes a signal for every record, under one model or under each of m models.
 
-    The largest logit is subtracted in the type of the logits, so that float64 logits lose nothing
-    when JAX computes in float32.
+    The largest logit is subtracted in the type of the logits, so that float64 logits keep their
+    precision when JAX computes in float32.
 
     Args:
-      signal: one of this module's functions of an example's logits and label.
-      logits: of one model, or stacked along m; without NaN.
+      signal: signal of this module, a function of an example's logits and label.
+      logits: logits of one model, or of m models stacked; without NaN.
       labels: true classes, [n], [n, 1] or one-hot; None for a signal of the logits alone.
 
     Returns:
@@ -60,17 +73,21 @@ def score_records(
 def shifted(logits: Shaped[Array | np.ndarray, "... c"]) -> Float[np.ndarray, "... c"]:
     """Subtracts the largest logit of each row, in the type of the logits.
 
-    Softmax and every signal are the same for the result. Rows of -inf alone are equal logits.
+    This changes neither the softmax nor any signal. A row of -inf is treated as equal logits.
 
     Args:
-      logits: without NaN; +inf counts as the largest number of its type.
+      logits: without NaN; +inf is treated as the largest number of its type.
 
     Returns:
-      Shifted logits, at most 0, without the rounding of large logits: float32, or float64 where
-      the logits and JAX's default have it.
+      Shifted logits, at most 0, without the rounding of large logits: float64 if the logits have
+      it and JAX's default is float64, otherwise float32.
 
     Raises:
-      ValueError: for NaN or what is not a real number.
+      ValueError: for NaN, or for values that are not real numbers.
+
+    Example:
+      >>> shifted(np.array([[1e9 + 1.0, 1e9]]))  # in float32 both logits would be 1e9
+      array([[ 0., -1.]], dtype=float32)
     """
     array = _logits(logits)
     if array.dtype.itemsize < 4 or array.dtype.kind == "V":
@@ -98,7 +115,12 @@ def log_probabilities(
       Log probabilities, float32; -inf for a logit of -inf.
 
     Raises:
-      ValueError: for NaN or what is not a real number.
+      ValueError: for NaN, or for values that are not real numbers.
+
+    Example:
+      >>> log_probabilities(np.array([[0.0, 0.0], [np.log(3.0), 0.0]])).round(3)
+      array([[-0.693, -0.693],
+             [-0.288, -1.386]], dtype=float32)
     """
     return np.asarray(_log_softmax(shifted(logits)))
 
@@ -112,7 +134,7 @@ def _logits(values: Shaped[Array | np.ndarray, "..."]) -> np.ndarray:
 
 @functools.cache
 def _batched(signal: Callable[..., Array]) -> Callable[..., Array]:
-    """Compiled once for each signal and shape."""
+    """Compiles a signal for batches, once for each signal and shape."""
     return jax.jit(jax.vmap(signal))
 
 
@@ -121,18 +143,23 @@ def negative_loss(
 ) -> Float[Array, ""]:
     """Scores an example by its negative cross-entropy, log p_label.
 
-    Computed as log sigmoid(logit_confidence), which still separates examples where p_label
-    rounds to 1.
+    Computed as log sigmoid(logit_confidence), which still separates examples whose p_label rounds
+    to 1.
 
     Args:
-      logits: the model's outputs before the softmax; float16 and bfloat16 are raised to float32.
-      label: the true class, in 0..c-1.
+      logits: outputs before the softmax; float16 and bfloat16 are converted to float32.
+      label: true class, in 0..c-1.
 
     Returns:
-      log p_label, nats, at most 0; -inf where the logit of the label is -inf.
+      log p_label in nats, at most 0; -inf if the logit of the label is -inf.
 
     References:
       Yeom et al., Privacy Risk in Machine Learning: Analyzing the Connection to Overfitting, 2018.
+
+    Example:
+      >>> logits = jnp.log(jnp.array([0.8, 0.1, 0.1]))
+      >>> round(float(negative_loss(logits, 0)), 3)  # log 0.8
+      -0.223
     """
     return jax.nn.log_sigmoid(logit_confidence(logits, label))
 
@@ -142,11 +169,11 @@ def confidence(
 ) -> Float[Array, ""]:
     """Scores an example by the probability of its label.
 
-    It ranks as `negative_loss` does, but float32 probabilities above 1 - 3e-8 are all 1.
+    It orders examples as `negative_loss` does, but float32 probabilities above 1 - 3e-8 tie at 1.
 
     Args:
-      logits: the model's outputs before the softmax; float16 and bfloat16 are raised to float32.
-      label: the true class, in 0..c-1.
+      logits: outputs before the softmax; float16 and bfloat16 are converted to float32.
+      label: true class, in 0..c-1.
 
     Returns:
       p_label, in [0, 1].
@@ -154,6 +181,11 @@ def confidence(
     References:
       Salem et al., ML-Leaks: Model and Data Independent Membership Inference Attacks and
       Defenses on Machine Learning Models, 2019.
+
+    Example:
+      >>> logits = jnp.log(jnp.array([0.8, 0.1, 0.1]))
+      >>> round(float(confidence(logits, 0)), 3)
+      0.8
     """
     return jax.nn.sigmoid(logit_confidence(logits, label))
 
@@ -163,40 +195,49 @@ def logit_confidence(
 ) -> Float[Array, ""]:
     """Scores an example by its logit-scaled confidence, log(p_label / (1 - p_label)).
 
-    That is z_label - log sum_{j != label} exp z_j: no probability is formed that could round to
-    0 or 1, and the score is close to Gaussian over trainings, as LiRA assumes.
+    Computed as z_label - log sum_{j != label} exp z_j, without probabilities, which could round to
+    0 or 1. Over trainings the signal is close to Gaussian, as LiRA assumes.
 
     Args:
-      logits: the model's outputs before the softmax; float16 and bfloat16 are raised to float32.
-      label: the true class, in 0..c-1.
+      logits: outputs before the softmax; float16 and bfloat16 are converted to float32.
+      label: true class, in 0..c-1.
 
     Returns:
-      The log odds of the label; +-inf only where every competing logit, or the label's, is -inf
-      or too far below for the float type.
+      The log odds of the label; infinite only if all competing logits, or that of the label, are
+      -inf or too small for the float type.
 
     References:
       Carlini et al., Membership Inference Attacks From First Principles, 2022, section IV.
+
+    Example:
+      >>> logits = jnp.log(jnp.array([0.8, 0.1, 0.1]))
+      >>> round(float(logit_confidence(logits, 0)), 3)  # log 4
+      1.386
     """
     z = _checked(logits, label)
     is_label = _is_label(label, z)
     label_logit = jnp.max(z, where=is_label, initial=-jnp.inf)
     odds = label_logit - jax.nn.logsumexp(z, where=~is_label)
-    # An infinite logit was lowered to the largest float.
+    # `_checked` replaced infinite logits by the largest float; the difference is infinite again.
     return jnp.where(jnp.abs(odds) < jnp.finfo(odds.dtype).max / 4, odds, jnp.sign(odds) * jnp.inf)
 
 
 def entropy(logits: Float[Array | np.ndarray, " c"]) -> Float[Array, ""]:
-    """Scores an example by its negative prediction entropy, sum_j p_j log p_j; needs no label.
+    """Scores an example by its negative prediction entropy, sum_j p_j log p_j.
 
     Args:
-      logits: the model's outputs before the softmax; float16 and bfloat16 are raised to float32.
+      logits: outputs before the softmax; float16 and bfloat16 are converted to float32.
 
     Returns:
-      Minus the entropy, nats, in [-log c, 0]: a surer prediction scores higher.
+      The negative entropy in nats, in [-log c, 0]; higher for a more confident prediction.
 
     References:
       Salem et al., ML-Leaks: Model and Data Independent Membership Inference Attacks and
       Defenses on Machine Learning Models, 2019.
+
+    Example:
+      >>> round(float(entropy(jnp.zeros(4))), 3)  # -log 4
+      -1.386
     """
     log_p, _, _ = _log_probabilities(_below_the_largest(logits))
     return jnp.sum(jnp.where(log_p == -jnp.inf, 0, jnp.exp(log_p) * log_p))
@@ -205,27 +246,33 @@ def entropy(logits: Float[Array | np.ndarray, " c"]) -> Float[Array, ""]:
 def modified_entropy(
     logits: Float[Array | np.ndarray, " c"], label: Integer[ArrayLike, ""]
 ) -> Float[Array, ""]:
-    """Scores an example by the entropy that counts only the label's side as certainty, negated.
+    """Scores an example by its negative modified entropy, which depends on the label.
 
-    (1 - p_label) log p_label + sum_{j != label} p_j log(1 - p_j): near 0 for a confident and
-    right prediction, very negative for a confident and wrong one; the entropy is 0 for both.
-    log(1 - p_j) is the logsumexp of the other log probabilities, which cannot underflow.
+    (1 - p_label) log p_label + sum_{j != label} p_j log(1 - p_j), which is near 0 for a confident
+    correct prediction and very negative for a confident wrong one; the entropy is 0 for both.
+    log(1 - p_j) is computed as the logsumexp of the other log probabilities, which cannot
+    underflow.
 
     Args:
-      logits: the model's outputs before the softmax; float16 and bfloat16 are raised to float32.
-      label: the true class, in 0..c-1.
+      logits: outputs before the softmax; float16 and bfloat16 are converted to float32.
+      label: true class, in 0..c-1.
 
     Returns:
-      Minus the modified entropy, nats, at most 0; finite where the logits are.
+      The negative modified entropy in nats, at most 0; finite if the logits are.
 
     References:
       Song and Mittal, Systematic Evaluation of Privacy Risks of Machine Learning Models, 2021,
       equation 8.
+
+    Example:
+      >>> logits = jnp.array([10.0, 0.0])
+      >>> [round(float(modified_entropy(logits, label)), 2) for label in (0, 1)]
+      [-0.0, -20.0]
     """
     z = _checked(logits, label)
     is_label = _is_label(label, z)
     log_p, is_top, log_not_top = _log_probabilities(z)
-    # No other class than the top one has p > 1/2, so only its 1 - p can cancel.
+    # Only the top class can have p > 1/2, so only its 1 - p can lose digits to cancellation.
     log_not_p = jnp.where(is_top, log_not_top, jnp.log1p(-jnp.exp(jnp.where(is_top, -1.0, log_p))))
     weight = jnp.exp(jnp.where(is_label, log_not_p, log_p))
     terms = weight * jnp.where(is_label, log_p, log_not_p)
@@ -237,14 +284,18 @@ def modified_entropy(
 def margin(
     logits: Float[Array | np.ndarray, " c"], label: Integer[ArrayLike, ""]
 ) -> Float[Array, ""]:
-    """Scores an example by the label's logit minus the largest other one.
+    """Scores an example by the logit of its label minus the largest other logit.
 
     Args:
-      logits: the model's outputs before the softmax; float16 and bfloat16 are raised to float32.
-      label: the true class, in 0..c-1.
+      logits: outputs before the softmax; float16 and bfloat16 are converted to float32.
+      label: true class, in 0..c-1.
 
     Returns:
-      The margin; > 0 where the prediction is right, +inf where there is no competing logit.
+      The margin; > 0 for a correct prediction, +inf if there are no other logits.
+
+    Example:
+      >>> float(margin(jnp.array([2.0, 0.5, 1.5]), 0))
+      0.5
     """
     z = _checked(logits, label)
     is_label = _is_label(label, z)
@@ -258,15 +309,20 @@ def correctness(
     """Scores an example by whether its label has the largest logit: the gap attack.
 
     Args:
-      logits: the model's outputs before the softmax; float16 and bfloat16 are raised to float32.
-      label: the true class, in 0..c-1.
+      logits: outputs before the softmax; float16 and bfloat16 are converted to float32.
+      label: true class, in 0..c-1.
 
     Returns:
-      1 for a right prediction and 0 for a wrong one; a tie with another class is wrong.
+      1 for a correct prediction and 0 for a wrong one; a tie with another class is wrong.
 
     References:
       Yeom et al., Privacy Risk in Machine Learning: Analyzing the Connection to Overfitting,
       2018, Adversary 1.
+
+    Example:
+      >>> logits = jnp.array([2.0, 0.5, 1.5])
+      >>> float(correctness(logits, 0)), float(correctness(logits, 2))
+      (1.0, 0.0)
     """
     return jnp.heaviside(margin(logits, label), 0.0)
 
@@ -274,22 +330,27 @@ def correctness(
 def logits_of(
     probabilities: Shaped[Array | np.ndarray, "n c"], *, tolerance: float = 1e-3
 ) -> Float[np.ndarray, "n c"]:
-    """Turns probabilities into logits that every score here takes: log p, renormalised.
+    """Converts probabilities to logits, log p renormalised, for the signals of this module.
 
-    What was lost at p_label = 1 stays lost: where the other classes were rounded to 0 the
-    logit_confidence is +inf, so all such examples tie at the top. In float32 the label itself
-    rounds to 1 from 1 - 3e-8 on, but small competing probabilities that were kept still tell
-    examples apart. Take logits from the model where you can.
+    Precision lost when p_label was rounded to 1 cannot be recovered: if the other classes were
+    rounded to 0, the `logit_confidence` is +inf, and all such examples tie. Float32 rounds a
+    p_label above 1 - 3e-8 to 1, but small probabilities of the other classes still separate
+    examples. Prefer the logits of the model.
 
     Args:
-      probabilities: one row an example, of any float type.
-      tolerance: how far the sum of a row may lie from 1.
+      probabilities: one row for each example, of any float type.
+      tolerance: largest difference of the sum of a row from 1.
 
     Returns:
       Log probabilities, float32; -inf for probability 0.
 
     Raises:
       ValueError: for NaN, numbers outside [0, 1], or a row that does not sum to 1.
+
+    Example:
+      >>> logits = logits_of(np.array([[0.8, 0.2], [0.5, 0.5]]))
+      >>> score_records(logit_confidence, logits, np.array([0, 0])).round(3)  # log 4, log 1
+      array([1.386, 0.   ], dtype=float32)
     """
     _check.positive(tolerance=tolerance)
     p = np.asarray(probabilities).astype(np.float64)
@@ -301,25 +362,25 @@ def logits_of(
     if outside.size:
         raise ValueError(f"Expected probabilities in [0, 1], got {outside[0]:g}.")
     totals = p.sum(axis=1, keepdims=True)
-    apart = np.abs(totals - 1)
-    if (apart > tolerance).any():
+    error = np.abs(totals - 1)
+    if (error > tolerance).any():
         raise ValueError(
             f"Expected rows that sum to 1 within {tolerance:g}, "
-            f"got {totals.ravel()[np.argmax(apart)]:g}."
+            f"got {totals.ravel()[np.argmax(error)]:g}."
         )
     with np.errstate(divide="ignore"):
         return (np.log(p) - np.log(totals)).astype(np.float32)
 
 
 def _is_label(label: Integer[ArrayLike, ""], logits: Float[Array, " c"]) -> Array:
-    """Marks the label, which the caller has checked by `_checked`."""
+    """Returns a one-hot mask of a label that `_checked` has validated."""
     return jnp.arange(logits.shape[0]) == jnp.asarray(label).astype(jnp.int32)
 
 
 def _log_probabilities(
     z: Float[Array, " c"],
 ) -> tuple[Float[Array, " c"], Bool[Array, " c"], Float[Array, ""]]:
-    """log p, which class is the top one, and its log(1 - p), to full precision near p = 1."""
+    """Returns log p, a mask of the top class, and its log(1 - p), precise also near p = 1."""
     is_top = jnp.arange(z.shape[0]) == jnp.argmax(z)
     log_rest = jax.nn.logsumexp(z, where=~is_top)
     log_total = jnp.log1p(jnp.exp(log_rest))
@@ -329,7 +390,7 @@ def _log_probabilities(
 def _checked(
     logits: Float[Array | np.ndarray, " c"], label: Integer[ArrayLike, ""]
 ) -> Float[Array, " c"]:
-    """Shifted logits; NaN for a traced label that does not index them, an error otherwise."""
+    """Shifts logits and checks the label: an invalid one raises, or gives NaN if it is traced."""
     z = _below_the_largest(logits)
     if not isinstance(label, core.Tracer):
         _check.labels(np.asarray(label)[None], num_classes=z.shape[0], name="label")
@@ -340,9 +401,9 @@ def _checked(
 
 
 def _below_the_largest(logits: Float[Array | np.ndarray, " c"]) -> Float[Array, " c"]:
-    """Subtracts the largest logit, so that neither huge nor infinite logits can meet as inf - inf.
+    """Subtracts the largest logit, so that large or infinite logits never give inf - inf.
 
-    Logits that are all -inf are equal logits.
+    Logits that are all -inf are treated as equal logits.
     """
     if isinstance(logits, np.ndarray):
         return jnp.asarray(shifted(logits))

@@ -1,7 +1,7 @@
-"""The unit of privacy: a record, a group of records (a person, a household), or a class.
+"""Unit of privacy: a record, a group of records (person, household), or a class.
 
-Records of one unit share one fate: one membership coin, one shadow half, one part of a split. In
-the shapes below `n` counts records, `u` units and `m` models.
+All records of a unit have the same membership coin, shadow half and part of a split. In the
+shapes below `n` counts records, `u` units and `m` models.
 """
 
 from collections.abc import Mapping
@@ -15,6 +15,20 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 from jaxpriv import _check
 from jaxpriv._names import UnitKind
 
+__all__ = [
+    "Canaries",
+    "Units",
+    "canaries",
+    "classes",
+    "coins",
+    "draw",
+    "draw_share",
+    "groups",
+    "halves",
+    "of_records",
+    "records",
+]
+
 _PLURALS: dict[UnitKind, str] = {"record": "records", "group": "groups", "class": "classes"}
 
 
@@ -22,9 +36,14 @@ _PLURALS: dict[UnitKind, str] = {"record": "records", "group": "groups", "class"
 class Units:
     """The unit of each record.
 
-    kind: what a unit is.
+    kind: kind of the units, "record", "group" or "class".
     index: unit of each record, in 0..u-1.
-    sizes: records of each unit, all at least 1.
+    sizes: number of records of each unit, at least 1.
+
+    Example:
+      >>> units = groups(np.array(["ann", "bob", "ann", "cem"]))
+      >>> units.num_units, units.largest, units.index.tolist()
+      (3, 2, [0, 1, 0, 2])
     """
 
     kind: UnitKind
@@ -33,36 +52,36 @@ class Units:
 
     @property
     def num_records(self) -> int:
-        """n."""
+        """Number of records, n."""
         return len(self.index)
 
     @property
     def num_units(self) -> int:
-        """u."""
+        """Number of units, u."""
         return len(self.sizes)
 
     @property
     def largest(self) -> int:
-        """Records of the largest unit, as the group-privacy conversion needs it."""
+        """Number of records of the largest unit, for the group-privacy conversion."""
         return int(self.sizes.max(initial=0))
 
     @property
     def are_records(self) -> bool:
-        """Whether every record is a unit by itself."""
+        """Whether every unit has one record."""
         return self.largest <= 1
 
     def count(self, number: int) -> str:
-        """Names a number of units: "1 group", "2 classes"."""
+        """Formats a number of units, as in "1 group" or "2 classes"."""
         return f"{number:,} {self.kind if number == 1 else _PLURALS[self.kind]}"
 
     def subset(self, rows: Bool[np.ndarray, " n"] | Int[np.ndarray, " k"]) -> "Units":
-        """Returns the units of the chosen records, numbered anew in the same order."""
+        """Returns the units of the selected records, renumbered in the same order."""
         _, index, sizes = np.unique(self.index[rows], return_inverse=True, return_counts=True)
         return Units(kind=self.kind, index=index, sizes=sizes)
 
 
 class Canaries(NamedTuple):
-    """One score and one coin for each unit, as audits of one run need them."""
+    """One score and one coin for each unit, for an audit of one run."""
 
     scores: Float[np.ndarray, " u"]
     is_member: Bool[np.ndarray, " u"]
@@ -72,13 +91,17 @@ def records(n: int) -> Units:
     """Makes every record a unit.
 
     Args:
-      n: records; >= 1.
+      n: number of records; >= 1.
 
     Returns:
-      The units, record i being unit i.
+      The units; record i is unit i.
 
     Raises:
       ValueError: if n < 1.
+
+    Example:
+      >>> records(3).index.tolist()
+      [0, 1, 2]
     """
     _check.positive_int(n=n)
     return Units(kind="record", index=np.arange(n), sizes=np.ones(n, np.int64))
@@ -88,13 +111,18 @@ def groups(values: Shaped[Array | np.ndarray, " n"]) -> Units:
     """Makes every group of records a unit.
 
     Args:
-      values: the person or household of each record; numbers or text.
+      values: group (person, household) of each record; numbers or text.
 
     Returns:
       The units, numbered by sorted value.
 
     Raises:
       ValueError: for another shape than [n], or no records.
+
+    Example:
+      >>> units = groups(np.array(["bob", "ann", "bob"]))
+      >>> units.index.tolist(), units.sizes.tolist()
+      ([1, 0, 1], [1, 2])
     """
     return _of_values("group", values)
 
@@ -103,13 +131,17 @@ def classes(labels: Shaped[Array | np.ndarray, " n"]) -> Units:
     """Makes every class a unit.
 
     Args:
-      labels: the class of each record; numbers or text.
+      labels: class of each record; numbers or text.
 
     Returns:
       The units, numbered by sorted label.
 
     Raises:
       ValueError: for another shape than [n], or no records.
+
+    Example:
+      >>> classes(np.array([3, 7, 3])).index.tolist()
+      [0, 1, 0]
     """
     return _of_values("class", labels)
 
@@ -121,20 +153,24 @@ def of_records(
     group: Shaped[Array | np.ndarray, " n"] | None = None,
     labels: Shaped[Array | np.ndarray, " n"] | None = None,
 ) -> Units:
-    """Makes the units of n records from what is known of them.
+    """Makes units of n records, of a given kind.
 
     Args:
-      n: records.
-      kind: of the units; None takes groups where there are some, else records.
-      group: the group of each record.
-      labels: the class of each record.
+      n: number of records.
+      kind: kind of the units; None chooses groups if `group` is given, otherwise records.
+      group: group of each record.
+      labels: class of each record.
 
     Returns:
       The units.
 
     Raises:
-      ValueError: if the arrays that the kind needs are missing or of another length, or the kind
-        is unknown.
+      ValueError: if the array that the kind needs is missing or of another length, or the kind is
+        unknown.
+
+    Example:
+      >>> of_records(3).kind, of_records(3, group=np.array([5, 5, 8])).kind
+      ('record', 'group')
     """
     kind = kind or ("record" if group is None else "group")
     if kind == "record":
@@ -150,35 +186,44 @@ def of_records(
 
 
 def coins(key: PRNGKeyArray, units: Units) -> Bool[np.ndarray, " n"]:
-    """Tosses a fair coin for each unit.
+    """Flips a fair coin for each unit.
 
     Args:
-      key: consumed.
-      units: of n records.
+      key: PRNG key.
+      units: units of n records.
 
     Returns:
       Whether each record is a member; equal within a unit, independent between units.
+
+    Example:
+      >>> is_member = coins(jax.random.key(0), groups(np.array([0, 0, 1, 1, 2])))
+      >>> bool(is_member[0] == is_member[1]), is_member.shape
+      (True, (5,))
     """
     return np.asarray(jax.random.bernoulli(key, 0.5, (units.num_units,)))[units.index]
 
 
 def halves(key: PRNGKeyArray, units: Units, *, num_models: int) -> Bool[np.ndarray, "m n"]:
-    """Draws complementary random halves of the records, in whole units.
+    """Draws complementary random halves of the records, without dividing units.
 
-    Units are taken in random order as long as they fit into the half.
+    Units are added in random order if they fit into the half.
 
     Args:
-      key: consumed.
-      units: of n records; at least two.
-      num_models: m; even.
+      key: PRNG key.
+      units: units of n records; at least two.
+      num_models: number of models, m; even.
 
     Returns:
       Whether record j is a member of model i; model i + m/2 is the complement of model i. A half
-      has (n + 1) // 2 records in the first m/2 models, or falls short of that by less than the
-      smallest unit that it leaves out.
+      of the first m/2 models has (n + 1) // 2 records, or fewer if no further unit fits.
 
     Raises:
       ValueError: if num_models is odd, or there are fewer than two units.
+
+    Example:
+      >>> is_member = halves(jax.random.key(0), records(6), num_models=4)
+      >>> is_member.sum(axis=1).tolist(), bool((is_member[2] == ~is_member[0]).all())
+      ([3, 3, 3, 3], True)
     """
     _check.positive_int(num_models=num_models)
     if num_models % 2:
@@ -200,20 +245,26 @@ def halves(key: PRNGKeyArray, units: Units, *, num_models: int) -> Bool[np.ndarr
 def draw(
     rng: np.random.Generator, units: Units, *, sizes: Mapping[str, int]
 ) -> dict[str, Int[np.ndarray, " _"]]:
-    """Draws disjoint random parts of at most the given numbers of records, in whole units.
+    """Draws disjoint random subsets of at most the given sizes, without dividing units.
 
-    Units are taken in random order; a part takes them until the next one would exceed its size.
+    Units are added to a subset in random order until the next one would exceed its size.
 
     Args:
-      rng: advanced.
-      units: of n records.
-      sizes: records of each part, by name.
+      rng: random generator.
+      units: units of n records.
+      sizes: maximum number of records of each subset, by name.
 
     Returns:
-      The rows of each part, ascending. A part is empty where no whole unit fits.
+      The rows of each subset, ascending. A subset may be empty if its next unit does not fit.
 
     Raises:
-      ValueError: if the sizes exceed n together, or one is negative.
+      ValueError: if the sizes add up to more than n, or one is negative.
+
+    Example:
+      >>> households = groups(np.array([0, 0, 1, 1, 2, 2]))
+      >>> subsets = draw(np.random.default_rng(0), households, sizes={"train": 4, "test": 2})
+      >>> {name: len(rows) for name, rows in subsets.items()}
+      {'train': 4, 'test': 2}
     """
     _check.non_negative(**sizes)
     if sum(sizes.values()) > units.num_records:
@@ -221,37 +272,41 @@ def draw(
             f"Expected sizes of at most {units.num_records} together, got {sum(sizes.values())}."
         )
     order = rng.permutation(units.num_units)
-    part, start = np.full(units.num_units, -1), 0
+    subset, start = np.full(units.num_units, -1), 0
     for i, size in enumerate(sizes.values()):
         stop = start + np.searchsorted(np.cumsum(units.sizes[order[start:]]), size, side="right")
-        part[order[start:stop]] = i
+        subset[order[start:stop]] = i
         start = stop
-    return {name: np.flatnonzero(part[units.index] == i) for i, name in enumerate(sizes)}
+    return {name: np.flatnonzero(subset[units.index] == i) for i, name in enumerate(sizes)}
 
 
 def draw_share(key: PRNGKeyArray, units: Units, *, share: float) -> Bool[np.ndarray, " n"]:
-    """Draws as many whole random units as first reach a share of the records.
+    """Draws random units until they have at least a given share of the records.
 
-    Units larger than the share are drawn only where all are.
+    Units larger than the share are drawn only if all units are.
 
     Args:
-      key: consumed.
-      units: of n records.
-      share: of the records, in (0, 1).
+      key: PRNG key.
+      units: units of n records.
+      share: share of the records, in (0, 1).
 
     Returns:
       Whether each record is drawn; at least one unit is.
 
     Raises:
       ValueError: if share is not in (0, 1).
+
+    Example:
+      >>> int(draw_share(jax.random.key(0), records(100), share=0.1).sum())
+      10
     """
     _check.open_unit(share=share)
-    wanted = units.num_records * share
+    target_size = units.num_records * share
     order = np.asarray(jax.random.permutation(key, units.num_units))
-    is_small = units.sizes[order] <= max(1, wanted)
+    is_small = units.sizes[order] <= max(1, target_size)
     order = order[is_small] if is_small.any() else order
-    enough = 1 + np.searchsorted(np.cumsum(units.sizes[order]), wanted)
-    return np.isin(units.index, order[:enough])
+    num_drawn = 1 + np.searchsorted(np.cumsum(units.sizes[order]), target_size)
+    return np.isin(units.index, order[:num_drawn])
 
 
 def canaries(
@@ -259,13 +314,13 @@ def canaries(
     scores: Shaped[Array | np.ndarray, "..."],
     is_member: Shaped[Array | np.ndarray, "..."],
 ) -> Canaries:
-    """Reduces the scores of records to one score for each unit, the mean over its records.
+    """Reduces the scores of records to the mean score of each unit.
 
-    One coin decides over a unit, so its records are one canary. Any function of the scores keeps
-    an audit valid. Infinite scores count as the extreme finite ones.
+    A unit has one coin, so its records are one canary. An audit remains valid for any function of
+    the scores. Infinite scores are replaced by the extreme finite ones.
 
     Args:
-      units: of n records.
+      units: units of n records.
       scores: [n] or [n, 1]; higher = more likely a member.
       is_member: [n] or [n, 1]; equal within a unit.
 
@@ -274,16 +329,21 @@ def canaries(
 
     Raises:
       ValueError: for unequal lengths, NaN, or a unit whose records differ in membership.
+
+    Example:
+      >>> households = groups(np.array([0, 0, 1]))
+      >>> canaries(households, np.array([1.0, 3.0, 0.5]), np.array([True, True, False]))
+      Canaries(scores=array([2. , 0.5]), is_member=array([ True, False]))
     """
     values = _check.scores(scores)
     truth = _check.membership(_check.scores(is_member, name="is_member"))
     _check.same_length(units=units.index, scores=values, is_member=truth)
     members = np.bincount(units.index, truth, minlength=units.num_units)
-    mixed = int(((members > 0) & (members < units.sizes)).sum())
-    if mixed:
+    num_mixed = int(((members > 0) & (members < units.sizes)).sum())
+    if num_mixed:
         raise ValueError(
             f"Expected one membership for all records of a {units.kind}, got both in "
-            f"{units.count(mixed)}."
+            f"{units.count(num_mixed)}."
         )
     if units.are_records:
         order = np.argsort(units.index)
@@ -305,9 +365,9 @@ def _of_values(kind: UnitKind, values: Any) -> Units:
 def _fill(
     order: Int[np.ndarray, " u"], sizes: Int[np.ndarray, " u"], size: int
 ) -> Bool[np.ndarray, " u"]:
-    """Takes units in the given order as long as they fit."""
-    taken, left = np.zeros(len(sizes), bool), size
+    """Selects units in the given order if they fit into the remaining size."""
+    is_selected, remaining = np.zeros(len(sizes), bool), size
     for i in order:
-        taken[i] = sizes[i] <= left
-        left -= sizes[i] * taken[i]
-    return taken
+        is_selected[i] = sizes[i] <= remaining
+        remaining -= sizes[i] * is_selected[i]
+    return is_selected

@@ -1,4 +1,4 @@
-"""Validators: accepted layouts and types give one form; everything else is one line."""
+"""Validators return one form for all accepted layouts; errors are one line."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,9 +15,9 @@ def test_labels_of_every_layout_are_class_indices(dtype, array, num_classes):
     labels = np.array([2, 0, 1, 3, 3])
     one_hot = np.eye(4)[labels]
     for layout in (labels, labels[:, None], one_hot):
-        found = _check.labels(array(layout.astype(dtype)), num_classes=num_classes)
-        assert found.dtype == np.int32
-        assert found.tolist() == labels.tolist()
+        result = _check.labels(array(layout.astype(dtype)), num_classes=num_classes)
+        assert result.dtype == np.int32
+        assert result.tolist() == labels.tolist()
     as_bool = _check.labels(array(one_hot.astype(bool)), num_classes=num_classes)
     assert as_bool.tolist() == labels.tolist()
     assert _check.labels(np.zeros((3, 1), int), num_classes=1).tolist() == [0, 0, 0]
@@ -83,9 +83,9 @@ def test_integers_up_to_2_to_the_53_keep_their_order():
 
 @pytest.mark.parametrize("dtype", [bool, np.int8, np.float16, jnp.bfloat16, np.longdouble])
 def test_scores_of_every_real_type_become_float64(dtype):
-    found = _check.scores(np.array([[1], [0]]).astype(dtype))
-    assert found.dtype == np.float64
-    assert found.tolist() == [1.0, 0.0]
+    result = _check.scores(np.array([[1], [0]]).astype(dtype))
+    assert result.dtype == np.float64
+    assert result.tolist() == [1.0, 0.0]
 
 
 def test_membership_is_bool_or_0_and_1():

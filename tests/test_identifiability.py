@@ -39,14 +39,14 @@ def full_batch(noise_multiplier):
     ],
 )
 def test_published_values(rho, epsilon, hundredth, thousandth):
-    found = identifiability.epsilon_of_rho_beta(rho)
-    assert found == pytest.approx(epsilon, abs=5e-5)
-    assert identifiability.rho_beta(found) == pytest.approx(rho, rel=1e-14)
+    result = identifiability.epsilon_of_rho_beta(rho)
+    assert result == pytest.approx(epsilon, abs=5e-5)
+    assert identifiability.rho_beta(result) == pytest.approx(rho, rel=1e-14)
     for delta, advantage in ((0.01, hundredth), (0.001, thousandth)):
-        bound = identifiability.classical_rho_alpha(found, delta=delta)
+        bound = identifiability.classical_rho_alpha(result, delta=delta)
         assert bound == pytest.approx(advantage, abs=1e-6)
         back = identifiability.epsilon_of_classical_rho_alpha(bound, delta=delta)
-        assert back == pytest.approx(found, rel=1e-10)
+        assert back == pytest.approx(result, rel=1e-10)
 
 
 def test_equation_6_of_the_paper_lacks_a_factor_2():
@@ -79,16 +79,16 @@ def test_exact_calibration_exceeds_the_classical_advantage_and_delta():
 )
 def test_classic_rdp_calibration_of_the_authors(delta, z, mu, advantage):
     def epsilon(mu):
-        found = optimize.minimize_scalar(
+        result = optimize.minimize_scalar(
             lambda order: order * mu**2 / 2 + math.log(1 / delta) / (order - 1),
             bounds=(1.001, 500),
             method="bounded",
         )
-        return found.fun - math.log(9)
+        return result.fun - math.log(9)
 
-    found = optimize.brentq(epsilon, 0.1, 2)
-    assert found == pytest.approx(mu, abs=1e-5)
-    assert math.sqrt(30) / found == pytest.approx(z, abs=1e-4)
+    result = optimize.brentq(epsilon, 0.1, 2)
+    assert result == pytest.approx(mu, abs=1e-5)
+    assert math.sqrt(30) / result == pytest.approx(z, abs=1e-4)
     assert gaussian.advantage(mu) == pytest.approx(advantage, abs=1e-6)
     by_rdp = identifiability.rdp_rho_alpha(7.0 * mu**2 / 2, order=7.0)
     assert by_rdp == pytest.approx(advantage, abs=1e-6)
@@ -110,9 +110,9 @@ def test_noise_for_a_belief_with_30_full_batch_steps(probability, z, advantage):
 @given(RHO, st.floats(-12, -0.01).map(lambda x: 10.0**x))
 def test_mu_for_belief_inverts_the_violation_probability(rho, probability):
     mu = identifiability.mu_for_belief(rho, violation_probability=probability)
-    found = identifiability.gaussian_violation_probability(rho, mu=mu)
-    assert found == pytest.approx(probability, rel=1e-9)
-    assert identifiability.gaussian_violation_probability(rho, mu=mu * 1.01) > found
+    result = identifiability.gaussian_violation_probability(rho, mu=mu)
+    assert result == pytest.approx(probability, rel=1e-9)
+    assert identifiability.gaussian_violation_probability(rho, mu=mu * 1.01) > result
 
 
 def test_the_violation_probability_is_what_an_adversary_sees():
@@ -142,9 +142,9 @@ def test_the_ends_are_reached_without_overflow():
     assert identifiability.rho_beta(0.0, prior=0.3) == pytest.approx(0.3)
     assert identifiability.rho_beta(math.inf) == 1
     assert identifiability.rho_beta(1e6) == 1
-    assert identifiability.general_rho_alpha(math.inf, 0.1) == 1
-    assert identifiability.general_rho_alpha(1e4, 0.0) == 1
-    assert identifiability.general_rho_alpha(0.0, 0.1) == pytest.approx(0.1)
+    assert identifiability.general_rho_alpha(math.inf, delta=0.1) == 1
+    assert identifiability.general_rho_alpha(1e4, delta=0.0) == 1
+    assert identifiability.general_rho_alpha(0.0, delta=0.1) == pytest.approx(0.1)
     assert identifiability.yeom_rho_alpha(1e4) == math.inf
     assert identifiability.proposition_2_rho_alpha(1e4, false_positive_rate=0.0) == 0
 
@@ -154,10 +154,10 @@ def test_the_general_bound_is_the_formula_and_lies_below_the_papers(epsilon, del
     with mpmath.workdps(60):
         e = mpmath.exp(epsilon)
         expected = float((e - 1 + 2 * mpmath.mpf(delta)) / (e + 1))
-    bound = identifiability.general_rho_alpha(epsilon, delta)
+    bound = identifiability.general_rho_alpha(epsilon, delta=delta)
     assert bound == pytest.approx(expected, rel=1e-12)
     assert 0 <= bound <= 1
-    assert identifiability.general_rho_alpha(epsilon, 0.0) <= identifiability.yeom_rho_alpha(
+    assert identifiability.general_rho_alpha(epsilon, delta=0.0) <= identifiability.yeom_rho_alpha(
         epsilon
     )
     half = identifiability.proposition_2_rho_alpha(epsilon, false_positive_rate=0.5)
@@ -167,28 +167,30 @@ def test_the_general_bound_is_the_formula_and_lies_below_the_papers(epsilon, del
 @given(st.floats(0.05, 4.0), st.floats(-8, -1).map(lambda x: 10.0**x))
 def test_the_general_bound_covers_every_gaussian(mu, delta):
     epsilon = gaussian.epsilon(delta, mu=mu)
-    assert identifiability.general_rho_alpha(epsilon, delta) >= gaussian.advantage(mu) * (1 - 1e-9)
+    assert identifiability.general_rho_alpha(epsilon, delta=delta) >= gaussian.advantage(mu) * (
+        1 - 1e-9
+    )
     assert identifiability.mu_for_advantage(gaussian.advantage(mu)) == pytest.approx(mu, rel=1e-9)
 
 
 @given(st.floats(0.05, 4.0), st.floats(0.02, 0.98))
 def test_bayes_accuracy_is_that_of_the_likelihood_ratio_test(mu, prior):
-    found = identifiability.bayes_accuracy(lambda e: gaussian.delta(e, mu=mu), prior=prior)
+    result = identifiability.bayes_accuracy(lambda e: gaussian.delta(e, mu=mu), prior=prior)
     cut = mu / 2 + math.log((1 - prior) / prior) / mu
     best = prior * stats.norm.sf(cut - mu) + (1 - prior) * stats.norm.cdf(cut)
-    assert found == pytest.approx(best, rel=1e-9)
+    assert result == pytest.approx(best, rel=1e-9)
 
 
 def test_the_exact_advantage_is_the_total_variation():
     event = full_batch(4.0)
     mu = math.sqrt(30) / 4
-    found = identifiability.exact_rho_alpha(event, relation=RELATION)
-    assert found == pytest.approx(gaussian.advantage(mu), rel=1e-12)
+    result = accounting.advantage_bound(event, relation=RELATION)
+    assert result == pytest.approx(gaussian.advantage(mu), rel=1e-12)
     dpsgd = dp.SelfComposedDpEvent(dp.PoissonSampledDpEvent(0.2, dp.GaussianDpEvent(1.6)), 100)
     for relation, expected in ((RELATION, 0.485128), ("replace_one", 0.775972)):
-        found = identifiability.exact_rho_alpha(dpsgd, relation=relation)
-        assert found == pytest.approx(expected, abs=2e-4)
-        assert found >= expected - 1e-6
+        result = accounting.advantage_bound(dpsgd, relation=relation)
+        assert result == pytest.approx(expected, abs=2e-4)
+        assert result >= expected - 1e-6
 
 
 @pytest.mark.parametrize("rho", [0.5, 0.52, 0.75, 0.9, 0.99, 1 - 1e-6])
@@ -198,7 +200,7 @@ def test_the_general_violation_bound_is_above_the_truth(rho, noise_multiplier):
     bound = identifiability.violation_probability(event, rho=rho, relation=RELATION)
     truth = identifiability.gaussian_violation_probability(rho, mu=mu)
     assert truth <= bound <= 1
-    # The same minimum on a grid of its own; the closed form holds at negative e too.
+    # The same minimum on another grid; the closed form is valid at negative e too.
     epsilon = identifiability.epsilon_of_rho_beta(rho)
     below = np.geomspace(1e-3, epsilon + 30, 4000)
     e = epsilon - below
@@ -229,8 +231,8 @@ def test_one_subsampled_step_violates_less_often_than_bounded():
 @pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
 def test_calibrated_advantage_never_overshoots(relation):
     z = identifiability.calibrate_advantage(subsampled, max_advantage=0.3, relation=relation)
-    assert identifiability.exact_rho_alpha(subsampled(z), relation=relation) <= 0.3
-    assert identifiability.exact_rho_alpha(subsampled(z / 1.001), relation=relation) > 0.3
+    assert accounting.advantage_bound(subsampled(z), relation=relation) <= 0.3
+    assert accounting.advantage_bound(subsampled(z / 1.001), relation=relation) > 0.3
 
 
 def test_calibrated_belief_never_overshoots():
@@ -240,15 +242,15 @@ def test_calibrated_belief_never_overshoots():
     z = identifiability.calibrate_belief(
         few, max_belief=0.9, violation_probability=0.01, relation=RELATION
     )
-    for factor, kept in ((1.0, True), (1 / 1.001, False)):
-        found = identifiability.violation_probability(few(z * factor), rho=0.9, relation=RELATION)
-        assert (found <= 0.01) == kept
+    for factor, holds in ((1.0, True), (1 / 1.001, False)):
+        result = identifiability.violation_probability(few(z * factor), rho=0.9, relation=RELATION)
+        assert (result <= 0.01) == holds
 
 
 def test_full_batch_calibration_is_the_closed_form_where_there_is_one():
     z = identifiability.calibrate_advantage(full_batch, max_advantage=0.2, relation=RELATION)
-    least = math.sqrt(30) / identifiability.mu_for_advantage(0.2)
-    assert least * (1 - 1e-12) <= z <= least * 1.0001
+    smallest = math.sqrt(30) / identifiability.mu_for_advantage(0.2)
+    assert smallest * (1 - 1e-12) <= z <= smallest * 1.0001
     z = identifiability.calibrate_belief(
         full_batch, max_belief=0.9, violation_probability=0.01, relation=RELATION
     )
@@ -293,7 +295,7 @@ def test_odds_are_never_understated(rho):
         (lambda i: i.classical_rho_alpha(0.0, delta=0.1), "Expected epsilon > 0"),
         (lambda i: i.epsilon_of_classical_rho_alpha(1.0, delta=0.1), "Expected 0 < advantage < 1"),
         (lambda i: i.rdp_rho_alpha(1.0, order=1.0), "Expected order > 1"),
-        (lambda i: i.general_rho_alpha(1.0, 1.5), "Expected 0 <= delta <= 1"),
+        (lambda i: i.general_rho_alpha(1.0, delta=1.5), "Expected 0 <= delta <= 1"),
         (lambda i: i.proposition_2_rho_alpha(1.0, false_positive_rate=2.0), "false_positive_rate"),
         (lambda i: i.bayes_accuracy(lambda e: 0.0, prior=1.0), "Expected 0 < prior < 1"),
         (lambda i: i.gaussian_violation_probability(0.9, mu=0.0), "Expected mu > 0"),

@@ -1,4 +1,4 @@
-"""Printed bounds: upper ones never fall below the bound, lower ones never rise above it."""
+"""Printed upper bounds are never below the bound, printed lower bounds never above it."""
 
 import math
 

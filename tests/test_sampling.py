@@ -21,7 +21,7 @@ def draw(sampler, keys):
 
 
 def included(sampler, keys):
-    """One row a draw, one column a record."""
+    """Returns which records are in each batch: one row per draw, one column per record."""
     indices, mask = draw(sampler, keys)
     table = np.zeros((len(keys), sampler.num_examples), bool)
     rows = np.repeat(np.arange(len(keys))[:, None], indices.shape[1], axis=1)
@@ -46,7 +46,7 @@ def test_records_enter_with_the_stated_probability(keys, n, q):
     assert pvalue(q) > SURE
     assert pvalue(2 * q / 3) < NEVER
     assert pvalue(min(3 * q / 2, 1 - 1e-9)) < NEVER
-    # And each record does, not only their mean.
+    # Each record does, not only the mean over records.
     spread = ((table.sum(0) - 1500 * q) ** 2).sum() / (1500 * q * (1 - q))
     assert SURE < stats.chi2.cdf(spread, n) < 1 - SURE
 
@@ -57,14 +57,14 @@ def test_records_are_independent_of_each_other(keys):
     sizes = np.bincount(table.sum(1), minlength=n + 1)
 
     def pvalue(expected):
-        kept = expected * draws > 5
-        observed = np.append(sizes[kept], sizes[~kept].sum())
+        frequent = expected * draws > 5
+        observed = np.append(sizes[frequent], sizes[~frequent].sum())
         return stats.chisquare(
-            observed, draws * np.append(expected[kept], 1 - expected[kept].sum())
+            observed, draws * np.append(expected[frequent], 1 - expected[frequent].sum())
         ).pvalue
 
     assert pvalue(stats.binom.pmf(np.arange(n + 1), n, q)) > SURE
-    # Pairs that come together double the variance of the size.
+    # Records that enter in pairs would double the variance of the size.
     assert pvalue(stats.norm.pdf(np.arange(n + 1), n * q, math.sqrt(2 * n * q * (1 - q)))) < NEVER
     agree = np.array(
         [(table[:, i] & table[:, j]).sum() for i, j in itertools.combinations(range(n), 2)]
@@ -81,7 +81,7 @@ def test_steps_are_independent_of_each_other(keys):
     assert stats.chi2_contingency(contingency).pvalue > SURE
 
 
-def test_a_cut_batch_is_a_uniform_subset_of_those_who_entered(keys):
+def test_a_cut_batch_is_a_uniform_subset_of_the_records_that_entered(keys):
     n, q, capacity = 4, 0.7, 2
     sampler, draws = cut(n, sampling_prob=q, capacity=capacity), keys(12_000)
     table = included(sampler, draws)
@@ -178,13 +178,13 @@ def test_fixed_batches_are_distinct_and_uniform(keys):
 
 def test_events_name_what_was_drawn():
     cut_event = sampling.poisson(1000, sampling_prob=0.1).event(noise_multiplier=1.5, steps=7)
-    one = dp.dp_event.TruncatedSubsampledGaussianDpEvent(
+    step = dp.dp_event.TruncatedSubsampledGaussianDpEvent(
         1000, 0.1, math.ceil(100 + 6 * math.sqrt(90)), 1.5
     )
-    assert cut_event == dp.SelfComposedDpEvent(one, 7)
-    whole = sampling.poisson(10, sampling_prob=0.5).event(noise_multiplier=1.5, steps=7)
-    one = dp.PoissonSampledDpEvent(0.5, dp.GaussianDpEvent(1.5))
-    assert whole == dp.SelfComposedDpEvent(one, 7)
+    assert cut_event == dp.SelfComposedDpEvent(step, 7)
+    uncut = sampling.poisson(10, sampling_prob=0.5).event(noise_multiplier=1.5, steps=7)
+    step = dp.PoissonSampledDpEvent(0.5, dp.GaussianDpEvent(1.5))
+    assert uncut == dp.SelfComposedDpEvent(step, 7)
     full = sampling.full_batch(10).event(noise_multiplier=1.5, steps=7)
     assert full == dp.SelfComposedDpEvent(dp.GaussianDpEvent(1.5), 7)
     indices, mask = sampling.full_batch(10).sample(jax.random.key(0))

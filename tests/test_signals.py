@@ -70,18 +70,18 @@ def test_the_other_scores_are_those_of_float64_probabilities(size, data):
     p = special.softmax(z)
     # 1 - p by the other classes' sum, as 1 - p would cancel.
     not_p = np.array([np.delete(p, j).sum() for j in range(p.size)])
-    others = [j for j in range(p.size) if j != label]
+    competing = [j for j in range(p.size) if j != label]
     # Both logarithms without cancellation where p is near 1, which scipy.stats.entropy has.
     log_p = -np.log1p(not_p / p)
     log_not_p = np.where(p < 0.5, np.log1p(-np.minimum(p, 0.5)), np.log(not_p))
-    slow = not_p[label] * log_p[label] + (p[others] * log_not_p[others]).sum()
+    slow = not_p[label] * log_p[label] + (p[competing] * log_not_p[competing]).sum()
     given_logits = jnp.array(logits, jnp.float32)
     close = {"rtol": 1e-4, "atol": 1e-30}
     np.testing.assert_allclose(signals.confidence(given_logits, label), p[label], **close)
     np.testing.assert_allclose(signals.entropy(given_logits), (p * log_p).sum(), **close)
     np.testing.assert_allclose(signals.modified_entropy(given_logits, label), slow, **close)
-    assert signals.margin(given_logits, label) == z[label] - np.max(z[others])
-    assert signals.correctness(given_logits, label) == float(z[label] > np.max(z[others]))
+    assert signals.margin(given_logits, label) == z[label] - np.max(z[competing])
+    assert signals.correctness(given_logits, label) == float(z[label] > np.max(z[competing]))
 
 
 def test_modified_entropy_tells_right_from_wrong_where_entropy_does_not():
@@ -96,8 +96,8 @@ def test_modified_entropy_tells_right_from_wrong_where_entropy_does_not():
 @pytest.mark.parametrize("logits", [[-np.inf, 2.0, 1.0], [-1e30, 2.0, 1.0], [-3.4e38, np.inf, 0.0]])
 def test_no_score_ranks_below_that_of_an_impossible_label(score, logits):
     impossible = score(jnp.array(logits, jnp.float32), 0)
-    others = jax.random.normal(jax.random.key(0), (50, 3))
-    assert (impossible <= jax.vmap(score, (0, None))(others, 0)).all()
+    ordinary = jax.random.normal(jax.random.key(0), (50, 3))
+    assert (impossible <= jax.vmap(score, (0, None))(ordinary, 0)).all()
 
 
 @pytest.mark.parametrize("score", ALL)
@@ -169,14 +169,14 @@ def test_probabilities_give_the_scores_of_their_logits(dtype):
     room = {np.float64: 1e-5, np.float32: 1e-5, np.float16: 1e-2}.get(dtype, 5e-2)
     labels = np.arange(40) % 6
     for score in ALL[:-1]:
-        ours, theirs = (jax.vmap(score)(x, labels) for x in (logits, z))
-        np.testing.assert_allclose(ours, theirs, atol=room)
+        actual, expected = (jax.vmap(score)(x, labels) for x in (logits, z))
+        np.testing.assert_allclose(actual, expected, atol=room)
 
 
 def test_probabilities_that_rounded_to_one_tie_and_others_do_not():
-    kept = signals.logits_of(np.array([[1.0, 1e-12, 1e-30], [1.0, 1e-13, 1e-30]], np.float32))
-    found = jax.vmap(signals.logit_confidence, (0, None))(kept, 0)
-    np.testing.assert_allclose(found, [12 * np.log(10), 13 * np.log(10)], rtol=1e-5)
+    logits = signals.logits_of(np.array([[1.0, 1e-12, 1e-30], [1.0, 1e-13, 1e-30]], np.float32))
+    result = jax.vmap(signals.logit_confidence, (0, None))(logits, 0)
+    np.testing.assert_allclose(result, [12 * np.log(10), 13 * np.log(10)], rtol=1e-5)
     lost = signals.logits_of(np.array([[1.0, 0.0, 0.0]]))
     assert signals.logit_confidence(lost[0], 0) == np.inf
     assert signals.logit_confidence(lost[0], 1) == -np.inf
@@ -203,12 +203,12 @@ def test_refuses_what_are_no_probabilities(rows, message):
 def test_records_are_scored_under_every_model():
     rng = np.random.default_rng(0)
     logits, labels = rng.normal(size=(3, 7, 4)).astype(np.float32), rng.integers(0, 4, 7)
-    found = signals.score_records(signals.margin, logits, labels)
+    result = signals.score_records(signals.margin, logits, labels)
     for i in range(3):
         expected = [signals.margin(z, y) for z, y in zip(logits[i], labels, strict=True)]
-        np.testing.assert_allclose(found[i], expected, rtol=1e-6)
+        np.testing.assert_allclose(result[i], expected, rtol=1e-6)
         np.testing.assert_array_equal(
-            signals.score_records(signals.margin, logits[i], labels), found[i]
+            signals.score_records(signals.margin, logits[i], labels), result[i]
         )
 
 
@@ -242,8 +242,8 @@ def test_large_logits_are_shifted_in_their_own_precision(dtype):
     entropy_ = oracles.unhooked(signals.score_records)(signals.entropy, logits)
     np.testing.assert_allclose(entropy_, -stats.entropy(np.exp(exact), axis=1), rtol=1e-5)
     if dtype is np.float64:
-        found = [signals.negative_loss(row, 0) for row in logits]
-        np.testing.assert_allclose(found, exact[:, 0], rtol=1e-5)
+        result = [signals.negative_loss(row, 0) for row in logits]
+        np.testing.assert_allclose(result, exact[:, 0], rtol=1e-5)
 
 
 @pytest.mark.parametrize(

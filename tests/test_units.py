@@ -11,7 +11,7 @@ from tests import oracles
 GROUPS = np.repeat(np.array(list("dbaec")), [5, 1, 3, 2, 4])
 
 
-def whole(unit, chosen):
+def keeps_units_together(unit, chosen):
     """Whether no unit is split by a choice of records."""
     return all(len(set(chosen[unit.index == i])) == 1 for i in range(unit.num_units))
 
@@ -44,7 +44,7 @@ def test_counts_are_in_words():
 @pytest.mark.parametrize("unit", [units.records(400), units.groups(np.arange(400) // 3)])
 def test_coins_are_fair_and_whole(unit, keys):
     drawn = np.stack([units.coins(key, unit) for key in keys(200)])
-    assert all(whole(unit, row) for row in drawn[:5])
+    assert all(keeps_units_together(unit, row) for row in drawn[:5])
     per_unit = drawn[:, np.unique(unit.index, return_index=True)[1]]
     assert abs(per_unit.mean() - 0.5) < 5 * 0.5 / np.sqrt(per_unit.size)
     pairs = (per_unit[:, 0] == per_unit[:, 1]).mean()
@@ -57,7 +57,7 @@ def test_halves_are_complementary_whole_and_half(group, keys):
     halves = units.halves(keys(1)[0], unit, num_models=6)
     assert halves.shape == (6, 60)
     assert (halves[:3] == ~halves[3:]).all()
-    assert all(whole(unit, row) for row in halves)
+    assert all(keeps_units_together(unit, row) for row in halves)
     assert (halves[:3].sum(1) <= 30).all()
     assert (halves[:3].sum(1) > 30 - unit.sizes.min() - 1).all()
     if unit.largest < 30:
@@ -72,7 +72,7 @@ def test_drawn_parts_are_disjoint_whole_and_no_larger_than_asked(values, first, 
     assert not set(parts["a"]) & set(parts["b"])
     for name, rows in parts.items():
         assert len(rows) <= sizes[name]
-        assert whole(unit, np.isin(np.arange(len(values)), rows))
+        assert keeps_units_together(unit, np.isin(np.arange(len(values)), rows))
 
 
 def test_single_records_fill_every_part():
@@ -85,7 +85,7 @@ def test_a_share_is_reached_by_the_last_unit_and_not_before(group, keys):
     unit = units.of_records(200, group=group)
     for key in keys(10):
         drawn = units.draw_share(key, unit, share=0.1)
-        assert whole(unit, drawn)
+        assert keeps_units_together(unit, drawn)
         assert 20 <= drawn.sum() < 20 + unit.largest
     giant = units.groups(np.minimum(np.arange(200), 100))
     assert units.draw_share(keys(1)[0], giant, share=0.1).sum() == 20  # the group of 100 stays

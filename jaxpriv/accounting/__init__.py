@@ -1,8 +1,8 @@
-"""What training costs: epsilon, delta, and the noise or the steps that a budget allows."""
+"""Privacy accounting: epsilon and delta of training, and the noise or steps a budget allows."""
 
 from jaxpriv.accounting import accountant, gaussian
+from jaxpriv.accounting._large_delta import LargeDeltaWarning
 from jaxpriv.accounting.accountant import (
-    LargeDeltaWarning,
     advantage_bound,
     calibrate,
     calibrate_event,
@@ -12,7 +12,6 @@ from jaxpriv.accounting.accountant import (
     epsilon_curve,
     max_steps,
     poisson_event,
-    warn_if_large,
 )
 
 __all__ = [
@@ -28,5 +27,4 @@ __all__ = [
     "gaussian",
     "max_steps",
     "poisson_event",
-    "warn_if_large",
 ]

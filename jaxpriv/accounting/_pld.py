@@ -4,11 +4,12 @@
     pairs, interval --cells--> probabilities on a grid --FFT, power, window--> composition
     composition --sums over the grid--> delta(epsilon), epsilon(delta)
 
-dp-accounting's own discretisation takes second differences of delta, whose rounding error of
-1e-16 / interval is clipped to positive mass: at noise multiplier 1000, sampling probability 1e-3
-and 1e5 steps it reports delta(0) above 1 on a grid fine enough. Here the two probabilities of each
-cell are stored instead, whose rounding errors are relative. The result is an upper bound, as
-dp-accounting's is: where both are accurate they agree.
+The distributions are our own, because those of dp-accounting gain mass at large noise: they are
+second differences of delta, whose rounding error of 1e-16 / interval is clipped to positive mass.
+At noise multiplier 1000, sampling probability 1e-3 and 1e5 steps dp-accounting reports delta(0)
+above 1 on a grid that is fine enough. Here the two probabilities of each cell are stored instead,
+whose rounding errors are relative. Both results are upper bounds, and agree where both are
+accurate.
 
 In the shapes `k` counts grid points.
 """
@@ -27,7 +28,7 @@ _MIN_INTERVAL = 1e-9
 """Smallest grid interval, for an epsilon near 1e-5: below it the rounding of cells would show."""
 _DEFAULT_INTERVAL = 1e-4
 _GRID_TARGET = 2**20
-"""Number of grid points beyond which the interval grows instead, as far as `_coarsest` allows."""
+"""Number of grid points beyond which the interval grows instead, up to that of `_coarsest`."""
 _GRID_LIMIT = 2**22
 """Larger grids take seconds: they are coarsened if that adds less than _ACCEPTED_EXCESS."""
 _ACCEPTED_EXCESS = 1e-3
@@ -37,7 +38,7 @@ _MAX_BYTES = 4 * 2**30
 _TAIL = 1e-16
 """Probability of the composed loss that a grid may leave out, on either side."""
 _ROUNDING = 2.0**-52
-"""Probability, for each step, that float64 may misplace."""
+"""Probability that rounding in float64 may misplace in each step."""
 
 
 class Pmf(NamedTuple):
@@ -61,20 +62,20 @@ _Direction = Sequence[tuple[_losses.Nodes, int]]
 """The steps of one event in one direction, and the number of each."""
 
 Losses = list[list[_StepLoss]]
-"""For each direction, the parts of one event, on one grid."""
+"""For each direction, the losses of the steps of one event, on one grid."""
 
 
 def discretise(
     steps: Mapping[_losses.Step, int], relation: Relation, *, max_compositions: int, epsilon: float
 ) -> Losses:
-    """Discretises an event, to be composed up to `max_compositions` times.
+    """Discretises an event on a grid for up to `max_compositions` compositions.
 
     Args:
-      steps: the steps of the event, and the number of each.
-      relation: of the neighbours.
-      max_compositions: largest number of times for `compose`.
-      epsilon: value of interest; the grid may round by a relative 1e-3 of it. 0 for a grid that
-        is fine enough for all.
+      steps: number of each step of the event.
+      relation: relation of the neighbours.
+      max_compositions: largest number of compositions.
+      epsilon: value of interest; the grid may increase it by a relative 1e-3. 0 gives a grid that
+        is fine enough for every epsilon.
 
     Returns:
       The losses of each step, in each direction.
@@ -97,13 +98,13 @@ def discretise(
 def discretise_for_delta(
     steps: Mapping[_losses.Step, int], relation: Relation, *, max_compositions: int, delta: float
 ) -> tuple[Losses, list[Pmf]]:
-    """Discretises an event finely enough for the epsilon of a delta, by trial.
+    """Discretises an event finely enough for the epsilon of a delta, by refining the grid.
 
     Args:
-      steps: the steps of the event, and the number of each.
-      relation: of the neighbours.
-      max_compositions: number of times that the event happens.
-      delta: at which epsilon will be computed.
+      steps: number of each step of the event.
+      relation: relation of the neighbours.
+      max_compositions: number of compositions.
+      delta: delta at which epsilon will be computed.
 
     Returns:
       The losses of each step, and their composition.
@@ -111,18 +112,19 @@ def discretise_for_delta(
     Raises:
       ValueError: if composing would need more than 4 GiB.
     """
-    enough = max(
-        _tail_bound(side, max_compositions, delta, 0.0) for side in _directions(steps, relation)
+    # P[loss > epsilon] <= delta implies delta(epsilon) <= delta, so this bounds epsilon from above.
+    upper = max(
+        _tail_bound(direction, max_compositions, delta, 0.0)
+        for direction in _directions(steps, relation)
     )
-    losses = discretise(
-        steps, relation, max_compositions=max_compositions, epsilon=max(enough, 0.0)
-    )
+    losses = discretise(steps, relation, max_compositions=max_compositions, epsilon=max(upper, 0.0))
+    # A coarse grid gives an epsilon that is too large, and the next grid is as fine as that asks.
     while True:
         composed = compose(losses, max_compositions)
-        spent = epsilon(composed, delta)
-        if spent in (0, math.inf):
+        estimate = epsilon(composed, delta)
+        if estimate in (0, math.inf):
             return losses, composed
-        finer = discretise(steps, relation, max_compositions=max_compositions, epsilon=spent)
+        finer = discretise(steps, relation, max_compositions=max_compositions, epsilon=estimate)
         if finer[0][0].pmf.interval > 0.7 * losses[0][0].pmf.interval:
             return losses, composed
         losses = finer
@@ -130,7 +132,7 @@ def discretise_for_delta(
 
 def compose(losses: Losses, times: int) -> list[Pmf]:
     """Composes an event `times` times, in each direction."""
-    return [_compose(parts, times) for parts in losses]
+    return [_compose(step_losses, times) for step_losses in losses]
 
 
 def delta(pmfs: Sequence[Pmf], epsilon: float) -> float:
@@ -149,8 +151,8 @@ def resolution(pmfs: Sequence[Pmf]) -> float:
 
 
 def _directions(steps: Mapping[_losses.Step, int], relation: Relation) -> list[_Direction]:
-    sides = zip(*(_losses.quadrature(step, relation) for step in steps), strict=True)
-    return [list(zip(side, steps.values(), strict=True)) for side in sides]
+    directions = zip(*(_losses.quadrature(step, relation) for step in steps), strict=True)
+    return [list(zip(nodes, steps.values(), strict=True)) for nodes in directions]
 
 
 def _discretise_step(step: _losses.Step, relation: Relation, interval: float) -> list[Pmf]:
@@ -162,21 +164,22 @@ def _discretise_step(step: _losses.Step, relation: Relation, interval: float) ->
     return [_mix([(share, pmfs[i]) for share, pmfs in mixed]) for i in range(directions)]
 
 
-def _mix(parts: list[tuple[float, Pmf]]) -> Pmf:
-    lower = min(pmf.lower for _, pmf in parts)
-    probs = np.zeros(max(pmf.lower + len(pmf.probs) for _, pmf in parts) - lower)
-    for share, pmf in parts:
+def _mix(components: list[tuple[float, Pmf]]) -> Pmf:
+    """Returns the mixture of distributions on one grid, given with their shares."""
+    lower = min(pmf.lower for _, pmf in components)
+    probs = np.zeros(max(pmf.lower + len(pmf.probs) for _, pmf in components) - lower)
+    for share, pmf in components:
         start = pmf.lower - lower
         probs[start : start + len(pmf.probs)] += share * pmf.probs
-    infinity = sum(share * pmf.infinity for share, pmf in parts)
-    return Pmf(lower, probs, infinity, parts[0][1].interval)
+    infinity = sum(share * pmf.infinity for share, pmf in components)
+    return Pmf(lower, probs, infinity, components[0][1].interval)
 
 
 def _discretise_pair(pair: _losses.Pair, interval: float) -> tuple[Pmf, Pmf]:
-    """Both directions' losses, by connecting the dots.
+    """Discretises the losses of both directions, by connecting the dots.
 
-    The true mass of a cell of losses goes to the cell's two ends, so that its mass under both
-    distributions stays: this dominates, and no coarser-than-the-grid choice is tighter.
+    The mass of each cell of losses moves to the two ends of the cell such that its mass under both
+    distributions is preserved. The result dominates, and is the tightest on the grid that does.
 
     References:
       Doroshenko et al., Connect the Dots: Tighter Discrete Approximations of Privacy Loss
@@ -198,7 +201,9 @@ def _split(
     grid: Int64[np.ndarray, " k"],
     interval: float,
 ) -> Pmf:
-    """Places the masses of the cells around the grid's points on those points."""
+    """Places the masses of the cells around the points of a grid on those points."""
+    # The mass to_right on the right end and the rest on the left end have the mass of the cell
+    # under both distributions; a loss below the grid moves up, one above it becomes infinite.
     inner = upper[1:-1]
     with np.errstate(divide="ignore"):
         matched = np.exp(np.log(lower[1:-1]) + grid[:-1] * interval)
@@ -210,7 +215,7 @@ def _split(
 
 
 def _interval(directions: list[_Direction], max_compositions: int, epsilon: float) -> float:
-    """The value interval: fine enough for the losses, coarse enough for the memory."""
+    """Chooses the grid interval: fine enough for the losses, coarse enough for the memory."""
     coarsest = max(_coarsest(directions, max_compositions, epsilon), _MIN_INTERVAL)
     width = max(_width(direction, max_compositions, coarsest) for direction in directions)
     if (
@@ -229,13 +234,13 @@ def _interval(directions: list[_Direction], max_compositions: int, epsilon: floa
 
 
 def _coarsest(directions: list[_Direction], max_compositions: int, epsilon: float) -> float:
-    """The interval that makes epsilon about 1e-4 too large, relatively, and never over 1e-3.
+    """Returns the interval at which epsilon is too large by a relative 1e-4, at most 1e-3.
 
     Rounding adds noise of standard deviation a to the loss, and a^2/2 to its mean. Where the
-    loss is near Gaussian, epsilon is in proportion to its deviation; where rare large losses
-    decide (small sampling_prob), epsilon is far above it, and bounds a better.
+    loss is nearly Gaussian, epsilon is proportional to its deviation. Where epsilon depends on
+    rare large losses (small sampling_prob), it is far larger, and gives the better bound on a.
     """
-    # The wider direction decides: the other's epsilon lies below it by more than it is rounded up.
+    # The wider direction has the larger epsilon, by more than rounding adds to the other.
     spread = max(_spread(direction, max_compositions) for direction in directions)
     allowed = max(spread / 120, min(epsilon / 500, math.sqrt(epsilon) / 30))
     low, high = math.log(1e-12), math.log(1e6)
@@ -249,19 +254,24 @@ def _coarsest(directions: list[_Direction], max_compositions: int, epsilon: floa
 
 
 def _rounding_std(directions: list[_Direction], max_compositions: int, interval: float) -> float:
-    """Standard deviation that rounding adds: a loss at x in its cell of width h, x (h - x)."""
+    """Bounds the standard deviation that rounding adds to the composed loss.
 
-    def of_step(nodes: _losses.Nodes) -> float:
+    A loss at distance x from the end of its cell of width h gains the variance x (h - x).
+    """
+
+    def variance(nodes: _losses.Nodes) -> float:
+        # The average over a cell is h^2/6; near loss 0, a grid point, x (h - x) <= h |loss|.
         to_zero = interval * np.abs(nodes.losses)
         return float(nodes.weights @ np.minimum(to_zero, interval**2 / 6))
 
     return max(
-        math.sqrt(max_compositions * sum(count * of_step(nodes) for nodes, count in direction))
+        math.sqrt(max_compositions * sum(count * variance(nodes) for nodes, count in direction))
         for direction in directions
     )
 
 
 def _spread(direction: _Direction, times: int) -> float:
+    """Computes the standard deviation of the composed loss."""
     variance = 0.0
     for nodes, count in direction:
         mean = nodes.weights @ nodes.losses
@@ -270,22 +280,23 @@ def _spread(direction: _Direction, times: int) -> float:
 
 
 def _width(direction: _Direction, times: int, interval: float) -> float:
+    """Computes the length of the grid that holds both a single loss and the composed one."""
     low, high = _window(direction, times, interval)
     return max(high - low, *(float(np.ptp(nodes.losses)) for nodes, _ in direction))
 
 
 def _window(direction: _Direction, times: int, interval: float) -> tuple[float, float]:
-    """Where the composed loss lies but for _TAIL, on an interval's grid."""
+    """Returns the range that the composed loss leaves with probability _TAIL on either side."""
     mirror = [(_losses.Nodes(-nodes.losses, nodes.weights), count) for nodes, count in direction]
     above = _tail_bound(direction, times, _TAIL, interval)
     return -_tail_bound(mirror, times, _TAIL, interval), above
 
 
 def _tail_bound(direction: _Direction, times: int, tail: float, interval: float) -> float:
-    """A loss that the composed one exceeds with probability at most `tail` (Chernoff)."""
+    """Returns a value that the composed loss exceeds with probability at most `tail` (Chernoff)."""
     num_steps = sum(count for _, count in direction)
     largest = sum(count * float(nodes.losses.max()) for nodes, count in direction)
-    # Rounding a loss to the ends of its cell moves its mean by h^2/8 at most (Hoeffding).
+    # Rounding a loss to the ends of its cell moves its mean by at most h^2/8 (Hoeffding).
     slack = num_steps * interval**2 / 8
     bounds = [
         times * (log_mgf / t + slack * (1 + t)) - math.log(tail) / t
@@ -295,7 +306,7 @@ def _tail_bound(direction: _Direction, times: int, tail: float, interval: float)
 
 
 def _log_mgf(direction: _Direction, times: int) -> list[tuple[float, float]]:
-    """ln E[e^(t loss)] of one event, at orders t that suit its composition `times` times."""
+    """Computes ln E[e^(t loss)] of one event, at orders t for its composition `times` times."""
     spread = max(_spread(direction, times), 1e-300)
     reach = max(float(np.ptp(nodes.losses)) for nodes, _ in direction)
     orders = np.geomspace(min(0.05 / spread, 1 / reach), 50 / spread, 48).tolist()
@@ -312,29 +323,35 @@ def _log_sum_exp(values: Float64[np.ndarray, " k"]) -> float:
     return largest + math.log(float(np.exp(values - largest).sum()))
 
 
-def _compose(parts: list[_StepLoss], times: int) -> Pmf:
-    """Convolves by FFT on the window that holds all but _TAIL of the probability."""
+def _compose(step_losses: list[_StepLoss], times: int) -> Pmf:
+    """Convolves by FFT on the window that contains all but _TAIL of the probability on a side."""
     from scipy import fft
 
-    interval = parts[0].pmf.interval
-    low, high = _window([(part.nodes, part.num_steps) for part in parts], times, interval)
-    lower = sum(times * part.num_steps * part.pmf.lower for part in parts)
-    upper = lower + sum(times * part.num_steps * (len(part.pmf.probs) - 1) for part in parts)
+    interval = step_losses[0].pmf.interval
+    direction = [(loss.nodes, loss.num_steps) for loss in step_losses]
+    low, high = _window(direction, times, interval)
+    lower = sum(times * loss.num_steps * loss.pmf.lower for loss in step_losses)
+    upper = lower + sum(times * loss.num_steps * (len(loss.pmf.probs) - 1) for loss in step_losses)
     start = max(lower, math.floor(low / interval))
     stop = min(upper, math.ceil(high / interval)) + 1
-    length = max(stop - start, *(len(part.pmf.probs) for part in parts))
+    length = max(stop - start, *(len(loss.pmf.probs) for loss in step_losses))
     size = fft.next_fast_len(length, real=True) or length
     spectrum = np.ones(1, np.complex128)
-    for part in parts:
-        spectrum = spectrum * np.fft.rfft(part.pmf.probs, size) ** (times * part.num_steps)
+    for loss in step_losses:
+        spectrum = spectrum * np.fft.rfft(loss.pmf.probs, size) ** (times * loss.num_steps)
+    # The FFT wraps around: rolling puts the window first, and what lies outside of it, at most
+    # _TAIL on either side, lands in it. That mass is charged to an infinite loss below.
     probs = np.roll(np.fft.irfft(spectrum, size), (lower - start) % size)[: stop - start]
-    steps = times * sum(part.num_steps for part in parts)
-    finite = times * sum(part.num_steps * math.log1p(-part.pmf.infinity) for part in parts)
-    infinity = -math.expm1(finite) + 2 * _TAIL + steps * _ROUNDING
+    steps = times * sum(loss.num_steps for loss in step_losses)
+    log_finite = times * sum(
+        loss.num_steps * math.log1p(-loss.pmf.infinity) for loss in step_losses
+    )
+    infinity = -math.expm1(log_finite) + 2 * _TAIL + steps * _ROUNDING
     return Pmf(start, np.maximum(probs, 0), min(infinity, 1.0), interval)
 
 
 def _delta(pmf: Pmf, epsilon: float) -> float:
+    """Computes delta(epsilon) = E[(1 - e^(epsilon - loss))_+]."""
     first = max(0, math.floor(epsilon / pmf.interval) + 1 - pmf.lower)
     above = pmf.probs[first:]
     losses = (pmf.lower + first + np.arange(len(above))) * pmf.interval
@@ -342,9 +359,10 @@ def _delta(pmf: Pmf, epsilon: float) -> float:
 
 
 def _epsilon(pmf: Pmf, delta: float) -> float:
-    """Solves delta(epsilon) = upper - e^(epsilon - loss) lower, in the cell that holds it.
+    """Solves delta(epsilon) = upper - e^(epsilon - loss_i) lower, in the cell below loss_i.
 
     At grid point i, upper is P[loss >= loss_i], and lower sums p_j e^(loss_i - loss_j) over j >= i.
+    The recursion lower_i = p_i + e^(-interval) lower_(i+1) is a linear filter.
     """
     from scipy import signal
 
@@ -353,7 +371,7 @@ def _epsilon(pmf: Pmf, delta: float) -> float:
     backward = pmf.probs[::-1]
     upper = pmf.infinity + np.cumsum(backward)[::-1]
     lower = signal.lfilter([1.0], [1.0, -math.exp(-pmf.interval)], backward)[::-1]
-    too_much = np.flatnonzero(upper - lower > delta)
-    i = int(too_much[-1]) + 1 if len(too_much) else 0
+    above = np.flatnonzero(upper - lower > delta)
+    i = int(above[-1]) + 1 if len(above) else 0
     loss = (pmf.lower + i) * pmf.interval
     return max(0.0, loss + math.log(float((upper[i] - delta) / lower[i])))

@@ -1,4 +1,8 @@
-"""Privacy profiles of events, from their steps: by closed form, PLD, or Renyi moments."""
+"""Privacy profiles of events, computed from their steps: closed form, PLD, or Renyi moments.
+
+event --count_steps--> Counter of steps --profile--> times -> Profile(epsilon, delta)
+                                        --rdp_epsilon--> epsilon
+"""
 
 import math
 from collections import Counter
@@ -13,7 +17,8 @@ from jaxpriv import _check
 from jaxpriv._types import Relation
 from jaxpriv.accounting import _losses, _pld, gaussian
 
-# Orders beyond 64 matter for small epsilons only.
+# Integers only: fractional orders near 1 need a numerical integral. Beyond 64 they matter for
+# small epsilons only, so they are spaced more widely.
 _ORDERS = np.array([*range(2, 65), *range(72, 129, 8), *range(160, 513, 32)])
 
 
@@ -29,7 +34,7 @@ _EVERYTHING = Profile(lambda delta: math.inf, lambda epsilon: 1.0)
 
 
 def count_steps(event: object) -> Counter[_losses.Step]:
-    """Counts the steps of an event; a step without noise stands for everything non-private."""
+    """Counts the steps of an event; a step without noise stands for any non-private event."""
     import dp_accounting as dp
 
     match event:
@@ -38,24 +43,24 @@ def count_steps(event: object) -> Counter[_losses.Step]:
         case dp.NonPrivateDpEvent():
             return Counter([_losses.Step(0.0, 1.0)])
         case dp.GaussianDpEvent(noise_multiplier=z):
-            return _one(z, 1.0)
+            return _single_step(z, 1.0)
         case dp.PoissonSampledDpEvent(
             sampling_probability=q, event=dp.GaussianDpEvent(noise_multiplier=z)
         ):
-            return _one(z, q)
+            return _single_step(z, q)
         case dp.dp_event.TruncatedSubsampledGaussianDpEvent():
             sizes = (event.dataset_size, event.truncated_batch_size)
-            return _one(event.noise_multiplier, event.sampling_probability, sizes)
+            return _single_step(event.noise_multiplier, event.sampling_probability, sizes)
         case dp.SelfComposedDpEvent():
             if not float(event.count).is_integer() or event.count < 0:
                 raise ValueError(f"Expected a whole number >= 0 of steps, got {event.count}.")
-            inner = count_steps(event.event)
-            return Counter({step: int(event.count) * count for step, count in inner.items()})
+            counts = count_steps(event.event)
+            return Counter({step: int(event.count) * count for step, count in counts.items()})
         case dp.ComposedDpEvent():
-            return sum((count_steps(part) for part in event.events), Counter())
+            return sum((count_steps(inner) for inner in event.events), Counter())
     if not isinstance(event, dp.DpEvent):
         raise ValueError(
-            "Expected a dp_accounting event, as alg.event(steps) or sampler.event(...) gives it, "
+            "Expected a dp_accounting event, such as alg.event(steps) or sampler.event(...), "
             f"got {type(event).__name__}."
         )
     raise ValueError(
@@ -64,7 +69,7 @@ def count_steps(event: object) -> Counter[_losses.Step]:
     )
 
 
-def _one(
+def _single_step(
     noise_multiplier: float, sampling_prob: float, sizes: tuple[int, int] | None = None
 ) -> Counter[_losses.Step]:
     if noise_multiplier != math.inf:
@@ -85,30 +90,36 @@ def profile(
     epsilon: float = 0.0,
     delta: float | None = None,
 ) -> Callable[[int], Profile]:
-    """Computes the profile of an event as a function of the number of times that it happens.
+    """Computes the profile of an event as a function of the number of times that it is composed.
 
-    That number is at most `max_compositions`. The profile is accurate at an epsilon (or at the
-    epsilon of a delta), and an upper bound elsewhere.
+    Args:
+      steps: number of each step of the event.
+      relation: relation of the neighbours.
+      max_compositions: largest argument of the returned function.
+      epsilon: epsilon at which the profile is accurate, nats; elsewhere it is an upper bound.
+      delta: if given, the profile is accurate at the epsilon of this delta instead.
+
+    Returns:
+      A function from a number of compositions to the profile.
     """
     if any(step.noise_multiplier == 0 for step in steps):
         return lambda times: _NOTHING if times == 0 else _EVERYTHING
+    # Gaussians without subsampling compose exactly, mu^2 adding up, so they become one step.
     subsampled = {s: n for s, n in steps.items() if s.sampling_prob < 1 or s.overflow}
-    full = math.sqrt(
+    full_batch_mu = math.sqrt(
         sum(n / s.noise_multiplier**2 for s, n in steps.items() if s not in subsampled)
     )
     if not subsampled:
         factor = 2 if relation == "replace_one" else 1
-        return lambda times: _gaussian_profile(factor * full * math.sqrt(times))
-    if full > 0:
-        subsampled[_losses.Step(1 / full, 1.0)] = 1
+        return lambda times: _gaussian_profile(factor * full_batch_mu * math.sqrt(times))
+    if full_batch_mu > 0:
+        subsampled[_losses.Step(1 / full_batch_mu, 1.0)] = 1
     max_compositions = max(max_compositions, 1)
     if delta is None:
-        losses, compositions = (
-            _pld.discretise(
-                subsampled, relation, max_compositions=max_compositions, epsilon=epsilon
-            ),
-            {},
+        losses = _pld.discretise(
+            subsampled, relation, max_compositions=max_compositions, epsilon=epsilon
         )
+        compositions = {}
     else:
         losses, composed = _pld.discretise_for_delta(
             subsampled, relation, max_compositions=max_compositions, delta=delta
@@ -148,9 +159,10 @@ def _pld_profile(pmfs: list[_pld.Pmf]) -> Profile:
 def rdp_epsilon(
     steps: Counter[_losses.Step], delta: float, relation: Relation, method: str
 ) -> float:
-    """Computes epsilon by Renyi moments, with the improved conversion or the classic one."""
+    """Computes epsilon from Renyi moments, with the improved or the classic conversion."""
     from dp_accounting.rdp import rdp_privacy_accountant
 
+    # At replace_one the sensitivity is 2, which the moments below do not include.
     if relation != "add_or_remove_one":
         raise ValueError(f"Expected method='pld' for {relation}, which RDP understates.")
     if any(step.overflow for step in steps):
@@ -164,10 +176,10 @@ def rdp_epsilon(
 
 
 def _rdp(step: _losses.Step) -> Float64[np.ndarray, " orders"]:
-    """RDP of a Poisson-sampled Gaussian at the integer orders.
+    """Computes the RDP of a Poisson-sampled Gaussian at the integer orders.
 
-    A = E[(p/q)^a] - 1 = sum over k of C(a, k) q^k (1-q)^(a-k) (e^(k(k-1)/(2 z^2)) - 1): as a sum of
-    positive terms it keeps its digits where A is tiny.
+    A = E[(dP/dQ)^a] - 1 = sum over k of C(a, k) q^k (1-q)^(a-k) (e^(k(k-1)/(2 z^2)) - 1), a sum of
+    positive terms, which keeps its relative accuracy where A is tiny.
 
     References:
       Mironov, Talwar and Zhang, Renyi Differential Privacy of the Sampled Gaussian Mechanism,

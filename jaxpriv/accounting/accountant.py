@@ -1,12 +1,14 @@
 """Computes the epsilon and delta of an event, and the noise or the steps that meet a budget.
 
+    event --count_steps--> number of each step --profile--> epsilon(delta), delta(epsilon)
+
 Events are dp-accounting's: Gaussian, Poisson-sampled Gaussian, its truncated form, and their
 compositions. Compositions of Gaussians have a closed form; for everything else a privacy loss
-distribution (PLD) gives an upper bound on epsilon, tight up to a relative 1e-3 or so.
+distribution (PLD) gives an upper bound on epsilon, tight to a relative error of about 1e-3.
 """
 
+import bisect
 import math
-import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -16,52 +18,73 @@ from jaxtyping import Float64, Int
 
 from jaxpriv import _check
 from jaxpriv._types import RELATIONS, Relation
-from jaxpriv.accounting import _losses, _profiles, search
+from jaxpriv.accounting import _large_delta, _losses, _profiles, _search
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-METHODS = ("pld", "rdp", "rdp_classic")
+__all__ = [
+    "advantage_bound",
+    "calibrate",
+    "calibrate_event",
+    "delta",
+    "delta_curve",
+    "epsilon",
+    "epsilon_curve",
+    "max_steps",
+    "poisson_event",
+]
 
+_METHODS = ("pld", "rdp", "rdp_classic")
 
-class LargeDeltaWarning(UserWarning):
-    """Warns that delta is at least 1/n, where n is the number of records."""
+_TOLERANCE = 1e-3
+"""Relative distance below the budget at which the epsilon of a calibrated noise may lie."""
 
 
 @runtime_checkable
 class _Sampler(Protocol):
-    def event(self, *, noise_multiplier: float, steps: int) -> object: ...
+    def event(self, *, noise_multiplier: float, steps: int) -> "DpEvent": ...
 
 
 def epsilon(event: "DpEvent", *, delta: float, relation: Relation, method: str = "pld") -> float:
     """Computes the epsilon of an event at a given delta.
 
     Args:
-      event: of dp-accounting, as an algorithm's or a sampler's `.event(...)` gives it.
-      delta: in (0, 1). Warns at 1/n and above, if the event contains n.
+      event: dp-accounting event, as returned by `.event(...)` of an algorithm or a sampler.
+      delta: delta of the guarantee, in (0, 1). A `LargeDeltaWarning` is issued if the event
+        contains the number of records n and delta >= 1/n.
       relation: `add_or_remove_one` or `replace_one`.
-      method: `pld`: tight, and never below the truth. `rdp`: Renyi moments of integer order with
-        the improved conversion. `rdp_classic`: with epsilon_RDP + ln(1/delta)/(order - 1), which
-        the papers of 2016 to 2021 used. Both serve add_or_remove_one and untruncated events only.
+      method: `pld` is tight and never below the true epsilon. `rdp` uses Renyi moments of integer
+        order with the improved conversion. `rdp_classic` uses the conversion
+        epsilon_RDP + ln(1/delta)/(order - 1) of the papers from 2016 to 2021. The last two
+        support `add_or_remove_one` and untruncated batches only.
 
     Returns:
       epsilon in nats; infinite if something is released without noise.
 
     Raises:
-      ValueError: if an argument is out of range, the event is none of those above, the method
-        does not serve it, delta is below what float64 resolves (about 1e-15 + 2e-16 steps, for
-        PLD), or it would need more than 4 GiB.
+      ValueError: if an argument is out of range, the event is of another kind, the method does
+        not support it, delta is below the resolution of float64 (about 1e-15 + 2e-16 per step,
+        for `pld`), or the computation would need more than 4 GiB.
 
     References:
       Koskela, Jalko and Honkela, Computing Tight Differential Privacy Guarantees Using FFT, 2020.
       Improved conversion: Canonne, Kamath and Steinke, The Discrete Gaussian for Differential
       Privacy, 2020, Proposition 12. Classic: Mironov, Renyi Differential Privacy, 2017,
       Proposition 3.
+
+    Example:
+      >>> import jaxpriv as jp
+      >>> event = jp.accounting.poisson_event(noise_multiplier=1.1, sampling_prob=0.01, steps=1000)
+      >>> round(jp.accounting.epsilon(event, delta=1e-5, relation="add_or_remove_one"), 2)
+      1.52
+      >>> round(jp.accounting.epsilon(event, delta=1e-5, relation="replace_one"), 2)
+      2.48
     """
-    _check.one_of(METHODS, method=method)
+    _check.one_of(_METHODS, method=method)
     _check_target(delta=delta, relation=relation)
     steps = _profiles.count_steps(event)
-    _warn_large(delta, steps)
+    _warn_if_large(delta, steps)
     if method == "pld":
         return _profiles.profile(steps, relation, delta=delta)(1).epsilon(delta)
     return _profiles.rdp_epsilon(steps, delta, relation, method)
@@ -71,15 +94,22 @@ def delta(event: "DpEvent", *, epsilon: float, relation: Relation) -> float:
     """Computes the delta of an event at a given epsilon, by PLD.
 
     Args:
-      event: as for `epsilon`.
-      epsilon: nats; >= 0.
+      event: dp-accounting event, as for `epsilon`.
+      epsilon: epsilon of the guarantee, nats; >= 0.
       relation: `add_or_remove_one` or `replace_one`.
 
     Returns:
       delta in [0, 1]; 1 if something is released without noise.
 
     Raises:
-      ValueError: if an argument is out of range, the event is unknown, or it needs over 4 GiB.
+      ValueError: if an argument is out of range, the event is of another kind, or the computation
+        would need more than 4 GiB.
+
+    Example:
+      >>> import jaxpriv as jp
+      >>> event = jp.accounting.poisson_event(noise_multiplier=1.1, sampling_prob=0.01, steps=1000)
+      >>> round(jp.accounting.delta(event, epsilon=1.0, relation="add_or_remove_one"), 5)
+      0.00077
     """
     return delta_curve(event, epsilon=epsilon, relation=relation)(epsilon)
 
@@ -87,10 +117,10 @@ def delta(event: "DpEvent", *, epsilon: float, relation: Relation) -> float:
 def delta_curve(
     event: "DpEvent", *, epsilon: float, relation: Relation
 ) -> Callable[[float], float]:
-    """Computes delta as a function of epsilon, by one PLD.
+    """Computes delta as a function of epsilon, from one PLD.
 
     Args:
-      event: as for `epsilon`.
+      event: dp-accounting event, as for `epsilon`.
       epsilon: epsilon at which the PLD is accurate, nats; >= 0. Elsewhere delta is an upper bound.
       relation: `add_or_remove_one` or `replace_one`.
 
@@ -98,7 +128,15 @@ def delta_curve(
       A function from epsilon >= 0 to delta in [0, 1].
 
     Raises:
-      ValueError: as `delta`.
+      ValueError: if an argument is out of range, the event is of another kind, or the computation
+        would need more than 4 GiB.
+
+    Example:
+      >>> import jaxpriv as jp
+      >>> event = jp.accounting.poisson_event(noise_multiplier=1.1, sampling_prob=0.01, steps=1000)
+      >>> delta_at = jp.accounting.delta_curve(event, epsilon=1.0, relation="add_or_remove_one")
+      >>> [round(delta_at(epsilon), 5) for epsilon in (0.0, 0.5, 1.0)]
+      [0.14032, 0.01821, 0.00077]
     """
     _check.non_negative(epsilon=epsilon)
     _check.one_of(RELATIONS, relation=relation)
@@ -106,20 +144,28 @@ def delta_curve(
 
 
 def advantage_bound(event: "DpEvent", *, relation: Relation) -> float:
-    """Bounds the membership advantage (TPR - FPR, equal priors) of every attack: delta(0).
+    """Bounds the membership advantage of every attack on an event by its delta(0).
 
-    This is the total variation of the pair that dominates the event: tight for that pair up to
-    discretisation, an upper bound for any other.
+    The advantage is TPR - FPR at equal priors. delta(0) is the total variation of the pair of
+    distributions that dominates the event: tight for that pair up to discretisation, and an upper
+    bound for any other.
 
     Args:
-      event: as for `epsilon`.
+      event: dp-accounting event, as for `epsilon`.
       relation: `add_or_remove_one` or `replace_one`.
 
     Returns:
-      The advantage in [0, 1].
+      The largest possible advantage, in [0, 1].
 
     Raises:
-      ValueError: as `delta`.
+      ValueError: if relation is unknown, the event is of another kind, or the computation would
+        need more than 4 GiB.
+
+    Example:
+      >>> import jaxpriv as jp
+      >>> event = jp.accounting.poisson_event(noise_multiplier=1.1, sampling_prob=0.01, steps=1000)
+      >>> round(jp.accounting.advantage_bound(event, relation="add_or_remove_one"), 3)
+      0.14
     """
     return delta(event, epsilon=0.0, relation=relation)
 
@@ -127,27 +173,36 @@ def advantage_bound(event: "DpEvent", *, relation: Relation) -> float:
 def calibrate(
     sampler: _Sampler, *, steps: int, epsilon: float, delta: float, relation: Relation
 ) -> float:
-    """Finds the noise multiplier with which the steps of a sampler spend a budget.
+    """Finds the smallest noise multiplier at which training stays within a privacy budget.
 
     The epsilon of the result lies in [0.999 epsilon, epsilon].
 
     Args:
-      sampler: anything with `.event(noise_multiplier=..., steps=...)`.
+      sampler: sampler of the batches, such as `sampling.poisson(...)`; any object with a method
+        `event(noise_multiplier=..., steps=...)`.
       steps: number of noisy sums.
-      epsilon: the budget, nats; > 0.
-      delta: in (0, 1). Warns at 1/n and above, if the event contains n.
+      epsilon: epsilon of the budget, nats; > 0.
+      delta: delta of the budget, in (0, 1). A `LargeDeltaWarning` is issued if the number of
+        records n is given by the event or by the sampler and delta >= 1/n.
       relation: `add_or_remove_one` or `replace_one`.
 
     Returns:
-      Standard deviation of the noise / clip norm.
+      The noise multiplier: standard deviation of the noise / clip norm.
 
     Raises:
       ValueError: if an argument is out of range, or no noise multiplier meets the budget.
+
+    Example:
+      >>> import jaxpriv as jp
+      >>> sampler = jp.sampling.poisson(10_000, sampling_prob=0.01)
+      >>> budget = dict(epsilon=2.0, delta=1e-5, relation="add_or_remove_one")
+      >>> round(jp.accounting.calibrate(sampler, steps=1000, **budget), 2)
+      0.96
     """
     _check.attributes(("event",), "sampling.poisson(...)", sampler=sampler)
     _check.positive_int(steps=steps)
 
-    def make_event(noise_multiplier: float) -> object:
+    def make_event(noise_multiplier: float) -> "DpEvent":
         return sampler.event(noise_multiplier=noise_multiplier, steps=steps)
 
     n = getattr(sampler, "num_examples", None)
@@ -155,14 +210,17 @@ def calibrate(
 
 
 def calibrate_event(
-    make_event: Callable[[float], object], *, epsilon: float, delta: float, relation: Relation
+    make_event: Callable[[float], "DpEvent"], *, epsilon: float, delta: float, relation: Relation
 ) -> float:
-    """Finds the noise multiplier with which an event spends a budget; see `calibrate`.
+    """Finds the smallest noise multiplier at which an event stays within a privacy budget.
+
+    The epsilon of the result lies in [0.999 epsilon, epsilon].
 
     Args:
-      make_event: makes the event of a noise multiplier.
-      epsilon: the budget, nats; > 0.
-      delta: in (0, 1). Warns at 1/n and above, if the event contains n.
+      make_event: function from a noise multiplier to the event.
+      epsilon: epsilon of the budget, nats; > 0.
+      delta: delta of the budget, in (0, 1). A `LargeDeltaWarning` is issued if the event
+        contains the number of records n and delta >= 1/n.
       relation: `add_or_remove_one` or `replace_one`.
 
     Returns:
@@ -170,26 +228,41 @@ def calibrate_event(
 
     Raises:
       ValueError: if an argument is out of range, or no noise multiplier meets the budget.
+
+    Example:
+      >>> import dp_accounting
+      >>> import jaxpriv as jp
+      >>> z = jp.accounting.calibrate_event(
+      ...     dp_accounting.GaussianDpEvent, epsilon=1.0, delta=1e-5, relation="add_or_remove_one")
+      >>> round(z, 2)
+      3.73
     """
     return _calibrate(make_event, epsilon, delta, relation)
 
 
 def poisson_event(*, noise_multiplier: float, sampling_prob: float, steps: int) -> "DpEvent":
-    """Makes the event of Poisson-sampled noisy sums if the number of records is unknown.
+    """Makes the event of Poisson-sampled noisy sums when the number of records is not known.
 
-    It holds for batches that are never truncated. A padded batch can overflow, which the event of
-    its sampler takes into account.
+    It is valid for batches that are never truncated. A padded batch can overflow, which the
+    `event` method of its sampler takes into account.
 
     Args:
       noise_multiplier: standard deviation of the noise / clip norm; >= 0.
-      sampling_prob: in (0, 1]; 1 gives the plain Gaussian.
+      sampling_prob: probability with which each record enters a batch, in (0, 1]; 1 gives the
+        plain Gaussian.
       steps: number of noisy sums.
 
     Returns:
-      The event.
+      The dp-accounting event.
 
     Raises:
       ValueError: if an argument is out of range.
+
+    Example:
+      >>> import jaxpriv as jp
+      >>> event = jp.accounting.poisson_event(noise_multiplier=1.1, sampling_prob=1.0, steps=30)
+      >>> event.event, event.count
+      (GaussianDpEvent(noise_multiplier=1.1), 30)
     """
     import dp_accounting
 
@@ -198,10 +271,10 @@ def poisson_event(*, noise_multiplier: float, sampling_prob: float, steps: int) 
         raise ValueError(f"Expected noise_multiplier 0 or >= 1e-100, got {noise_multiplier}.")
     _check.probability(sampling_prob=sampling_prob)
     _check.positive_int(steps=steps)
-    one: DpEvent = dp_accounting.GaussianDpEvent(noise_multiplier)
+    step: DpEvent = dp_accounting.GaussianDpEvent(noise_multiplier)
     if sampling_prob < 1:
-        one = dp_accounting.PoissonSampledDpEvent(sampling_prob, one)
-    return dp_accounting.SelfComposedDpEvent(one, steps)
+        step = dp_accounting.PoissonSampledDpEvent(sampling_prob, step)
+    return dp_accounting.SelfComposedDpEvent(step, steps)
 
 
 def epsilon_curve(
@@ -211,19 +284,27 @@ def epsilon_curve(
     delta: float,
     relation: Relation,
 ) -> Float64[np.ndarray, " k"]:
-    """Computes the epsilon spent after each of several step counts.
+    """Computes the epsilon after each of several step counts.
 
     Args:
-      event_of_one_step: what every step releases.
-      steps: step counts, in any order; 0 spends nothing.
-      delta: in (0, 1). Warns at 1/n and above, if the event contains n.
+      event_of_one_step: event of every step.
+      steps: step counts, in any order; 0 has epsilon 0.
+      delta: delta of the guarantee, in (0, 1). A `LargeDeltaWarning` is issued if the event
+        contains the number of records n and delta >= 1/n.
       relation: `add_or_remove_one` or `replace_one`.
 
     Returns:
       epsilon after each count, nats.
 
     Raises:
-      ValueError: as `epsilon`.
+      ValueError: if a count is not a whole number >= 0, or for the errors of `epsilon`.
+
+    Example:
+      >>> import jaxpriv as jp
+      >>> step = jp.accounting.poisson_event(noise_multiplier=1.1, sampling_prob=0.01, steps=1)
+      >>> jp.accounting.epsilon_curve(
+      ...     step, [0, 100, 1000], delta=1e-5, relation="add_or_remove_one").round(2).tolist()
+      [0.0, 0.55, 1.52]
     """
     _check_target(delta=delta, relation=relation)
     for count in steps:
@@ -232,57 +313,75 @@ def epsilon_curve(
         if count != int(count):
             raise ValueError(f"Expected whole numbers in steps, got {count}.")
     counts = [int(count) for count in steps]
-    one = _profiles.count_steps(event_of_one_step)
-    _warn_large(delta, one)
-    after = _profiles.profile(one, relation, max_compositions=max(counts, default=0), delta=delta)
-    spent = {count: after(count).epsilon(delta) for count in set(counts)}
-    return np.array([spent[count] for count in counts], np.float64)
+    step = _profiles.count_steps(event_of_one_step)
+    _warn_if_large(delta, step)
+    after = _profiles.profile(step, relation, max_compositions=max(counts, default=0), delta=delta)
+    epsilons = {count: after(count).epsilon(delta) for count in set(counts)}
+    return np.array([epsilons[count] for count in counts], np.float64)
 
 
 def max_steps(
-    make_event: Callable[[int], object],
+    make_event: Callable[[int], "DpEvent"],
     *,
     epsilon: float,
     delta: float,
     relation: Relation,
     at_most: int,
 ) -> int:
-    """Finds the largest number of steps that stays within a budget.
+    """Finds the largest number of steps within a privacy budget.
 
     Args:
-      make_event: makes the event of a number of equal steps, as an algorithm's `.event` does.
-      epsilon: the budget, nats; > 0.
-      delta: in (0, 1). Warns at 1/n and above, if the event contains n.
+      make_event: function from a number of equal steps to their event, such as `.event` of an
+        algorithm.
+      epsilon: epsilon of the budget, nats; > 0.
+      delta: delta of the budget, in (0, 1). A `LargeDeltaWarning` is issued if the event
+        contains the number of records n and delta >= 1/n.
       relation: `add_or_remove_one` or `replace_one`.
-      at_most: the largest answer; >= 1.
+      at_most: upper limit of the result; >= 1.
 
     Returns:
-      A step count in 0..at_most whose epsilon is at most the budget; 0 when one step is too many.
+      A step count in 0..at_most whose epsilon is at most the budget; 0 if a single step exceeds
+      the budget.
 
     Raises:
-      ValueError: as `epsilon`.
+      ValueError: if epsilon or at_most is out of range, or for the errors of `epsilon`.
+
+    Example:
+      >>> import jaxpriv as jp
+      >>> sampler = jp.sampling.poisson(10_000, sampling_prob=0.01)
+      >>> make_event = lambda steps: sampler.event(noise_multiplier=1.1, steps=steps)
+      >>> budget = dict(epsilon=2.0, delta=1e-5, relation="add_or_remove_one")
+      >>> jp.accounting.max_steps(make_event, **budget, at_most=10_000)
+      1725
     """
     _check.positive(epsilon=epsilon)
     _check.positive_int(at_most=at_most)
     _check_target(delta=delta, relation=relation)
-    one = _profiles.count_steps(make_event(1))
-    _warn_large(delta, one)
-    fits, fails = 0, 1
+    step = _profiles.count_steps(make_event(1))
+    _warn_if_large(delta, step)
+    fits, limit = 0, 1
+    # Short runs are cheap to compose, so the limit doubles until it exceeds the budget.
+    while True:
+        after = _profiles.profile(step, relation, max_compositions=limit, epsilon=epsilon)
+        if after(limit).epsilon(delta) > epsilon:
+            break
+        if limit == at_most:
+            fits = limit - 1
+            break
+        fits, limit = limit, min(2 * limit, at_most)
+    between = range(fits + 1, limit)
+    result = fits + bisect.bisect_right(between, epsilon, key=lambda n: after(n).epsilon(delta))
 
-    def within(after: Callable[[int], _profiles.Profile], count: int) -> bool:
-        return after(count).epsilon(delta) <= epsilon
+    # The grid of `limit` steps is not that of the result, whose epsilon may differ by 1e-5 of it.
+    def fits_budget(num_steps: int) -> bool:
+        steps = _profiles.count_steps(make_event(num_steps))
+        return _profiles.profile(steps, relation, delta=delta)(1).epsilon(delta) <= epsilon
 
-    # Short runs are cheap to compose, so the search grows from them.
-    while within(
-        after := _profiles.profile(one, relation, max_compositions=fails, epsilon=epsilon), fails
-    ):
-        if fails == at_most:
-            return at_most
-        fits, fails = fails, min(2 * fails, at_most)
-    while fails - fits > 1:
-        middle = (fits + fails) // 2
-        fits, fails = (middle, fails) if within(after, middle) else (fits, middle)
-    return fits
+    while result > 0 and not fits_budget(result):
+        result -= 1
+    while result < at_most and fits_budget(result + 1):
+        result += 1
+    return result
 
 
 def _check_target(*, delta: float, relation: str) -> None:
@@ -290,35 +389,18 @@ def _check_target(*, delta: float, relation: str) -> None:
     _check.one_of(RELATIONS, relation=relation)
 
 
-def warn_if_large(delta: float, n: int, *, stacklevel: int = 3) -> None:
-    """Warns of a delta of 1/n or more, by default at the caller of the function that calls this.
-
-    Args:
-      delta: of the (epsilon, delta) guarantee.
-      n: number of records.
-      stacklevel: as for `warnings.warn`.
-    """
-    if delta >= 1 / n:
-        warnings.warn(
-            f"delta={delta} is at least 1/n for n={n}: a mechanism that publishes one record in "
-            "full would satisfy it.",
-            LargeDeltaWarning,
-            stacklevel=stacklevel,
-        )
-
-
-def _warn_large(
+def _warn_if_large(
     delta: float, steps: Counter[_losses.Step], n: int | None = None, *, stacklevel: int = 4
 ) -> None:
     """Warns if delta >= 1/n, with n taken from the event or else from the argument."""
     sizes = [step.overflow[0] for step in steps if step.overflow is not None]
     sizes = sizes or ([] if n is None else [n])
     if sizes:
-        warn_if_large(delta, max(sizes), stacklevel=stacklevel)
+        _large_delta.warn(delta, max(sizes), stacklevel=stacklevel)
 
 
 def _calibrate(
-    make_event: Callable[[float], object],
+    make_event: Callable[[float], "DpEvent"],
     epsilon: float,
     delta: float,
     relation: Relation,
@@ -326,16 +408,19 @@ def _calibrate(
 ) -> float:
     _check.positive(epsilon=epsilon)
     _check_target(delta=delta, relation=relation)
-    _warn_large(delta, _profiles.count_steps(make_event(1.0)), n, stacklevel=5)
-    # A little below the budget, so that a miss on either side still is within it.
-    aim = math.log(epsilon) + math.log1p(-search.TOLERANCE / 2)
+    _warn_if_large(delta, _profiles.count_steps(make_event(1.0)), n, stacklevel=5)
+    # The target lies half the tolerance below the budget, so that an error of the search on
+    # either side stays within the budget.
+    log_target = math.log(epsilon) + math.log1p(-_TOLERANCE / 2)
 
     def excess(log_z: float) -> float:
-        profile = _profiles.profile(
-            _profiles.count_steps(make_event(math.exp(log_z))), relation, epsilon=epsilon
+        steps = _profiles.count_steps(make_event(math.exp(log_z)))
+        epsilon_at_z = _profiles.profile(steps, relation, epsilon=epsilon)(1).epsilon(delta)
+        # Clipped, because one far value would bend the interpolation.
+        return (
+            min(max(math.log(epsilon_at_z) - log_target, -3.0), 3.0) if epsilon_at_z > 0 else -3.0
         )
-        spent = profile(1).epsilon(delta)
-        # Clipped, because one far point would bend the interpolation.
-        return min(max(math.log(spent) - aim, -3.0), 3.0) if spent > 0 else -3.0
 
-    return math.exp(search.root(excess, target_name="epsilon", target_value=epsilon))
+    return _search.smallest_noise(
+        excess, target_name="epsilon", target_value=epsilon, excess_tolerance=_TOLERANCE / 4
+    )

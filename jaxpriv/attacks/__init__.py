@@ -1,4 +1,4 @@
-"""Membership inference attacks: signals or queries in, scores out; higher = likelier a member."""
+"""Membership inference attacks. Scores are higher for records that are more likely members."""
 
 from jaxpriv.attacks import (
     blind,
@@ -13,12 +13,17 @@ from jaxpriv.attacks import (
     suite,
     threshold,
 )
+from jaxpriv.attacks._needs import Need
+from jaxpriv.attacks._networks import Training
+from jaxpriv.attacks._runs import Run
 from jaxpriv.attacks.evidence import Evidence
-from jaxpriv.attacks.suite import Attack, Training, applicable, missing
+from jaxpriv.attacks.suite import Attack, applicable, missing
 
 __all__ = [
     "Attack",
     "Evidence",
+    "Need",
+    "Run",
     "Training",
     "applicable",
     "blind",

@@ -1,6 +1,6 @@
 """Input checks and blockwise iteration for attacks on shadow signals.
 
-In the shapes below `m` counts shadow models, `n` records and `a` those of a block.
+In the shapes below `m` counts shadow models, `n` records and `a` the records of a block.
 """
 
 from collections.abc import Iterator
@@ -13,11 +13,11 @@ from jaxpriv import _check
 IsMember = Bool[Array | np.ndarray, "m n"] | Integer[Array | np.ndarray, "m n"]
 
 _BLOCK = 2048
-"""Records at a time: the temporaries stay in the cache, and memory does not grow with n."""
+"""Number of records of a block: temporaries stay in the cache, and memory does not grow with n."""
 
 
 def blocks(n: int) -> Iterator[slice]:
-    """Cuts n records into blocks; one empty block where there are none."""
+    """Divides n records into blocks; if n is 0, one empty block."""
     return (slice(i, i + _BLOCK) for i in range(0, max(n, 1), _BLOCK))
 
 
@@ -27,18 +27,18 @@ def as_bool(values: IsMember) -> Bool[np.ndarray, "m n"]:
 
 
 def have_in_and_out(is_member: Bool[np.ndarray, "m n"]) -> Bool[np.ndarray, " n"]:
-    """Whether each record has both an IN and an OUT shadow model."""
+    """Returns whether each record has both an IN and an OUT shadow model."""
     num_in = is_member.sum(axis=0)
     return (num_in > 0) & (num_in < len(is_member))
 
 
 def have_out(is_member: Bool[np.ndarray, "m n"]) -> Bool[np.ndarray, " n"]:
-    """Whether each record has an OUT shadow model."""
+    """Returns whether each record has an OUT shadow model."""
     return is_member.sum(axis=0) < len(is_member)
 
 
 def check_shapes(target: np.ndarray, shadows: np.ndarray, is_member: np.ndarray) -> None:
-    """Raises ValueError unless shapes are [n], [m, n] and [m, n], or with queries q behind."""
+    """Raises ValueError unless shapes are [n], [m, n] and [m, n]; signals may add an axis q."""
     fits = is_member.ndim == 2 and shadows.shape == (len(is_member), *target.shape)
     if not (fits and target.ndim in (1, 2) and target.shape[0] == is_member.shape[1]):
         raise ValueError(
@@ -50,5 +50,5 @@ def check_shapes(target: np.ndarray, shadows: np.ndarray, is_member: np.ndarray)
 def float64_block(
     shadows: Shaped[np.ndarray, "m n"], rows: slice, low: float = -np.inf, high: float = np.inf
 ) -> Float[np.ndarray, "m a"]:
-    """Converts one block of records and clips it."""
+    """Converts one block of records to float64 and clips it."""
     return np.clip(shadows[:, rows].astype(np.float64), low, high)

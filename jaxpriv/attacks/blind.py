@@ -1,8 +1,8 @@
-"""A blind attack: membership from the raw inputs alone, without the target.
+"""Blind attack: predicts membership from the raw inputs, without the target.
 
-It guards the other attacks: where it succeeds, members and non-members come from different
-distributions, and what an attack on the model finds need not be memorisation. In the shapes below
-`n` counts records.
+It checks the setting of the other attacks. If it succeeds, members and non-members come from
+different distributions, and the success of an attack on the model does not imply memorisation.
+In the shapes below `n` counts records.
 """
 
 from typing import Any
@@ -13,13 +13,16 @@ from jaxtyping import Array, Bool, Float, Integer, Shaped
 from jaxpriv import _check
 from jaxpriv.attacks import _networks
 
+__all__ = ["score_records"]
+
 _NUM_DIRECTIONS = 20
-"""Leading directions whose squares and products enter."""
+"""Number of principal directions whose squares and products are candidate features."""
 
 _NUM_PRODUCTS = 100
-"""Squares and products that enter: those that differ most between the training sides."""
+"""Number of squares and products used: those that differ most between the training sides."""
 
 _INVERSE_PENALTY = 1e-2
+"""Inverse strength of the L2 penalty: strong, since features may outnumber records."""
 
 
 def score_records(
@@ -30,32 +33,40 @@ def score_records(
     folds: int = 5,
     group: Shaped[Array | np.ndarray, " n"] | None = None,
 ) -> Float[np.ndarray, " n"]:
-    """Scores each record by a classifier that was trained on the other folds.
+    """Scores each record by a classifier that is trained on the other folds.
 
-    Logistic regression on the standardised inputs and on their squares and the products of their
-    20 leading directions, of which the 100 are used that differ most between members and
-    non-members: it sees shifts of means, of spreads and of the main correlations. Everything is
-    fitted on the training folds alone. An AUC near 1/2 does not prove that the two sides are
-    exchangeable; one clearly above it proves that they are not.
+    Logistic regression on the standardised inputs and on 100 squares and products: those of the
+    inputs and their 20 principal directions that differ most between members and non-members. It
+    detects shifts of means, of variances and of the main correlations. All steps are fitted on
+    the training folds. An AUC clearly above 1/2 proves that the two sides differ in distribution;
+    an AUC near 1/2 does not prove that they do not.
 
     Args:
-      rng: advanced; equal generators give equal scores.
+      rng: random generator.
       x: inputs of members and non-members, of any shape; flattened.
-      is_member: which of them the target was trained on.
-      folds: stratified; >= 2.
-      group: the person or household of each record, where membership goes by them: a group is in
-        one fold, or the classifier would recognise its other records.
+      is_member: which records the target was trained on.
+      folds: number of stratified folds; >= 2.
+      group: group (person, household) of each record if groups were drawn as members. A group is
+        kept in one fold, or the classifier would recognise its other records.
 
     Returns:
       Out-of-fold log odds at even priors; higher = more likely a member.
 
     Raises:
       ValueError: for NaN or infinite x, unequal lengths, membership other than 0 and 1, or fewer
-        members or non-members than folds.
+        members, non-members or groups than folds.
 
     References:
       Das, Zhang and Tramèr, Blind Baselines Beat Membership Inference Attacks for Foundation
       Models, 2024.
+
+    Example:
+      >>> rng = np.random.default_rng(0)
+      >>> is_member = np.arange(100) < 50
+      >>> x = rng.normal(size=(100, 3)) + 3.0 * is_member[:, None]  # a shifted distribution
+      >>> scores = score_records(rng, x, is_member)
+      >>> bool(np.median(scores[is_member]) > np.median(scores[~is_member]))
+      True
     """
     from sklearn import model_selection
 
@@ -79,24 +90,25 @@ def score_records(
     split = stratified[group is not None](folds, shuffle=True, random_state=seed)
     scores = np.zeros(len(flat))
     width = flat.shape[1]
-    for train, rest in split.split(flat, truth, group):
+    for train, test in split.split(flat, truth, group):
         model = _classifier(width, min(_NUM_DIRECTIONS, width, len(train)), seed)
         # Inputs that never vary have no leading directions: 0 / 0 in their explained shares.
         with np.errstate(invalid="ignore"):
             model.fit(flat[train], truth[train])
-        scores[rest] = model.decision_function(flat[rest])
+        scores[test] = model.decision_function(flat[test])
     return scores
 
 
-def _classifier(width: int, crossed: int, seed: int) -> Any:
+def _classifier(width: int, num_directions: int, seed: int) -> Any:
     from sklearn import decomposition, feature_selection, linear_model, pipeline, preprocessing
 
-    directions = decomposition.PCA(crossed, svd_solver="randomized", random_state=seed)
+    directions = decomposition.PCA(num_directions, svd_solver="randomized", random_state=seed)
     products = preprocessing.PolynomialFeatures(2, include_bias=False)
     second_order = pipeline.make_union(
         preprocessing.FunctionTransformer(np.square), pipeline.make_pipeline(directions, products)
     )
-    num_selected = min(_NUM_PRODUCTS, width + crossed * (crossed + 3) // 2)
+    num_candidates = width + num_directions * (num_directions + 3) // 2
+    num_selected = min(_NUM_PRODUCTS, num_candidates)
     selected = feature_selection.SelectKBest(_difference, k=num_selected)
     return pipeline.make_pipeline(
         preprocessing.StandardScaler(),
@@ -104,7 +116,7 @@ def _classifier(width: int, crossed: int, seed: int) -> Any:
             preprocessing.FunctionTransformer(), pipeline.make_pipeline(second_order, selected)
         ),
         preprocessing.StandardScaler(),
-        # Unbalanced, the intercepts would tell the folds apart by their shares of members.
+        # Without balancing, the intercept would depend on the share of members in each fold.
         linear_model.LogisticRegression(C=_INVERSE_PENALTY, class_weight="balanced"),
     )
 
@@ -112,6 +124,6 @@ def _classifier(width: int, crossed: int, seed: int) -> Any:
 def _difference(
     columns: Float[np.ndarray, "n p"], is_member: Bool[np.ndarray, " n"]
 ) -> Float[np.ndarray, " p"]:
-    """How many deviations apart the means of the two sides are."""
-    gap = columns[is_member].mean(axis=0) - columns[~is_member].mean(axis=0)
-    return np.abs(gap) / _networks.safe_std(columns)
+    """Computes the difference between the means of the two sides, in standard deviations."""
+    difference = columns[is_member].mean(axis=0) - columns[~is_member].mean(axis=0)
+    return np.abs(difference) / _networks.safe_std(columns)

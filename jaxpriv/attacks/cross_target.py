@@ -1,10 +1,10 @@
-"""Each model in turn as the target, the shadows as its shadows: m attacks from m models.
+"""Attacks each of m models as the target, with the other models as its shadows.
 
-Complementary halves (`training.shadows.halves`) need care. Every record is then a member of
-exactly m/2 models, so among the m - 1 shadows a member of the target has m/2 - 1 IN shadows and a
-non-member m/2: the count alone gives membership away. So the target's complement is left out as
-well, after which every record has m/2 - 1 of the m - 2 shadows on either side. In the shapes
-below `m` counts models, `n` records and `q` queries of each (none or one axis).
+Complementary halves (`training.shadows.halves`) need care: every record is a member of exactly
+m/2 models, so among the m - 1 shadows a member of the target has m/2 - 1 IN shadows and a
+non-member m/2, and the count reveals membership. The target's complement is therefore left out,
+after which every record has m/2 - 1 of the m - 2 shadows on either side. In the shapes below `m`
+counts models, `n` records and `q` queries of each (none or one axis).
 """
 
 import warnings
@@ -19,16 +19,25 @@ from jaxpriv.attacks import _shadows
 from jaxpriv.attacks._shadows import IsMember
 from jaxpriv.metrics import roc
 
-Attack = Callable[[np.ndarray, np.ndarray, np.ndarray], Float[Array | np.ndarray, " n"]]
-"""(scores [n, *q], shadow_scores [m, n, *q], shadow_is_member [m, n]) -> scores [n]."""
+__all__ = [
+    "MetricSummary",
+    "ShadowAttack",
+    "TargetSummary",
+    "attack_each_model",
+    "shadows_of",
+    "summarise",
+]
+
+ShadowAttack = Callable[[np.ndarray, np.ndarray, np.ndarray], Float[Array | np.ndarray, " n"]]
+"""`attack(signals [n, *q], shadow_signals [m, n, *q], shadow_is_member [m, n]) -> scores [n]`."""
 
 
 class MetricSummary(NamedTuple):
-    """One metric over targets.
+    """One metric over the targets.
 
-    mean, std, lowest, highest: over the targets; std with m - 1.
-    interval: t-interval of the mean, whose independent units are complementary pairs, by their
-      means, and single models without a complement; None for fewer than two units.
+    mean, std, lowest, highest: statistics over the targets; std has divisor m - 1.
+    interval: t-interval of the mean. Its independent units are the means of complementary pairs
+      and models without a complement; None for fewer than two units.
     """
 
     mean: float
@@ -39,13 +48,14 @@ class MetricSummary(NamedTuple):
 
 
 class TargetSummary(NamedTuple):
-    """How an attack's success varies with the target.
+    """Success of an attack over the targets.
 
     auc: area under the ROC curve.
-    tpr_at_fpr: by the keys of `metrics.roc.LOW_FPRS`; None where some target has too few
+    tpr_at_fpr: TPR by the keys of `metrics.roc.LOW_FPRS`; None if a target has too few
       non-members.
     num_targets: number of targets.
-    num_units: number of pairs and single models that the intervals count as independent.
+    num_units: number of independent units (pairs and single models) of the intervals.
+    confidence: confidence level of the intervals.
     """
 
     auc: MetricSummary
@@ -56,29 +66,38 @@ class TargetSummary(NamedTuple):
 
 
 def attack_each_model(
-    attack: Attack, scores: Shaped[Array | np.ndarray, "m n *q"], is_member: IsMember
+    attack: ShadowAttack, signals: Shaped[Array | np.ndarray, "m n *q"], is_member: IsMember
 ) -> Float[np.ndarray, "m n"]:
-    """Attacks every model, with all shadows but its complement as shadows.
+    """Attacks every model, with all models but its complement as shadows.
 
-    The complement is result by its members, not by its place: the first unpaired model that holds
-    what the target lacks, among the records that some models hold and some lack. Where models
-    have no complement, only the target is left out; a warning is given if every record is in
-    equally many models all the same, as the count of IN shadow models then reveals membership
-    to attacks that use it.
+    Complements are recognised by their members, among the records that some but not all models
+    were trained on. For a model without a complement only the target itself is left out, with a
+    warning if every record is a member of equally many models: the number of IN shadow models
+    then reveals membership to attacks that use it.
 
     Args:
-      attack: such as `lira.online`; sees the target's scores, the shadows' and their members.
-      scores: the score of each record under each model.
+      attack: an attack on shadow signals, such as `lira.online`.
+      signals: signal of each record under each model.
       is_member: which records each model was trained on.
 
     Returns:
-      The attack's score of each record for each target; higher = more likely a member.
+      The score of each record for each target; higher = more likely a member.
 
     Raises:
       ValueError: for shapes that do not fit, membership other than 0 and 1, a model that is left
         without shadows, or an attack that returns another shape.
+
+    Example:
+      >>> from jaxpriv.attacks import lira
+      >>> rng = np.random.default_rng(0)
+      >>> is_member = np.repeat(rng.random((4, 50)) < 0.5, 2, axis=0)
+      >>> is_member[1::2] = ~is_member[1::2]  # complementary pairs
+      >>> signals = rng.normal(size=(8, 50)) + 2.0 * is_member
+      >>> scores = attack_each_model(lira.online, signals, is_member)
+      >>> scores.shape, bool(scores[is_member].mean() > scores[~is_member].mean())
+      ((8, 50), True)
     """
-    values, is_member = np.asarray(scores), _shadows.as_bool(is_member)
+    values, is_member = np.asarray(signals), _shadows.as_bool(is_member)
     _check_shapes(values, is_member)
     partners = _partners(is_member)
     _warn_if_counts_leak(is_member, partners)
@@ -98,17 +117,22 @@ def attack_each_model(
 
 
 def shadows_of(is_member: IsMember, target: int) -> Int[np.ndarray, " k"]:
-    """Lists the models that may serve as shadows of one: all but itself and its complement.
+    """Lists the shadow models of a target: all models but the target and its complement.
 
     Args:
       is_member: which records each model was trained on.
-      target: the attacked model.
+      target: row of the attacked model.
 
     Returns:
-      Their rows, ascending.
+      The rows of the shadow models, ascending.
 
     Raises:
-      ValueError: for membership other than 0 and 1, or a target that is not there.
+      ValueError: for membership other than 0 and 1, or a target out of range.
+
+    Example:
+      >>> is_member = np.array([[1, 0, 1], [0, 1, 0], [1, 1, 0], [0, 0, 1]])
+      >>> shadows_of(is_member, target=0)  # model 1 is the complement of model 0
+      array([2, 3])
     """
     is_member = _shadows.as_bool(is_member)
     if target not in range(len(is_member)):
@@ -120,24 +144,32 @@ def shadows_of(is_member: IsMember, target: int) -> Int[np.ndarray, " k"]:
 def summarise(
     results: Float[np.ndarray, "m n"], is_member: IsMember, *, confidence: float
 ) -> TargetSummary:
-    """Summarises the attacks on all targets: their AUC and TPR at low FPR.
+    """Summarises AUC and TPR at low FPR over all targets.
 
-    The two targets of a complementary pair are dependent: what one holds the other lacks, and
-    they are attacked with the same shadows. So a pair enters the interval as one unit, by its
-    mean. Units still share shadows and records: the interval is of the mean over targets like
-    these on this pool, not over pools.
+    The two targets of a complementary pair are dependent, since they are attacked with the same
+    shadows and each is trained on the records that the other is not. A pair is therefore one unit
+    of the interval, with its mean. Units still share shadows and records, so the interval is for
+    the mean over such targets on this pool, not over pools.
 
     Args:
-      results: what `attack_each_model` returned.
+      results: scores of `attack_each_model`.
       is_member: which records each model was trained on.
-      confidence: coverage of each interval, in (0, 1).
+      confidence: confidence level of each interval, in (0, 1).
 
     Returns:
       Mean, spread and interval of each metric.
 
     Raises:
       ValueError: if confidence is not in (0, 1), for fewer than two targets, shapes that do not
-        fit, or what `metrics.membership` refuses.
+        fit, or as for `metrics.membership`.
+
+    Example:
+      >>> rng = np.random.default_rng(0)
+      >>> is_member = rng.random((8, 2000)) < 0.5
+      >>> scores = rng.normal(size=(8, 2000)) + 2.0 * is_member
+      >>> summary = summarise(scores, is_member, confidence=0.95)
+      >>> summary.num_units, round(summary.auc.mean, 2)  # Phi(sqrt 2) = 0.92
+      (8, 0.92)
     """
     _check.open_unit(confidence=confidence)
     is_member = _shadows.as_bool(is_member)
@@ -156,11 +188,11 @@ def summarise(
         roc.membership(scores, members, confidence=confidence)
         for scores, members in zip(results, is_member, strict=True)
     ]
-    rates = {key: [each.tpr_at_fpr[key] for each in measured] for key in roc.LOW_FPRS}
+    rates = {key: [metrics.tpr_at_fpr[key] for metrics in measured] for key in roc.LOW_FPRS}
     return TargetSummary(
-        auc=summary([each.auc for each in measured]),
+        auc=summary([metrics.auc for metrics in measured]),
         tpr_at_fpr={
-            key: None if None in result else summary(result) for key, result in rates.items()
+            key: None if None in values else summary(values) for key, values in rates.items()
         },
         num_targets=len(results),
         num_units=len(units),
@@ -188,28 +220,28 @@ def _summary(
 
 
 def _partners(is_member: Bool[np.ndarray, "m n"]) -> list[int | None]:
-    """Pairs each model with one complement, so that copies of a half lose one partner each."""
-    drawn = is_member[:, is_member.any(axis=0) & ~is_member.all(axis=0)]
+    """Pairs each model with at most one complement, also if several models share a half."""
+    varying = is_member[:, is_member.any(axis=0) & ~is_member.all(axis=0)]
     partners: list[int | None] = [None] * len(is_member)
-    if not drawn.size:
+    if not varying.size:
         return partners
-    waiting: dict[bytes, list[int]] = {}
-    for i, row in enumerate(drawn):
-        lacking = waiting.get((~row).tobytes())
-        if lacking:
-            partner = lacking.pop(0)
+    unpaired: dict[bytes, list[int]] = {}
+    for i, row in enumerate(varying):
+        complements = unpaired.get((~row).tobytes())
+        if complements:
+            partner = complements.pop(0)
             partners[i], partners[partner] = partner, i
         else:
-            waiting.setdefault(row.tobytes(), []).append(i)
+            unpaired.setdefault(row.tobytes(), []).append(i)
     return partners
 
 
 def _warn_if_counts_leak(is_member: Bool[np.ndarray, "m n"], partners: list[int | None]) -> None:
     num_in = is_member.sum(axis=0)
-    drawn = num_in[(num_in > 0) & (num_in < len(is_member))]
-    if None in partners and drawn.size > 1 and (drawn == drawn[0]).all():
+    varying = num_in[(num_in > 0) & (num_in < len(is_member))]
+    if None in partners and varying.size > 1 and (varying == varying[0]).all():
         warnings.warn(
-            f"Every record is in {drawn[0]} of {len(is_member)} models, and some models have no "
+            f"Every record is in {varying[0]} of {len(is_member)} models, and some models have no "
             "complement to leave out: the number of IN shadow models reveals membership.",
             stacklevel=3,
         )

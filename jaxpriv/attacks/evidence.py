@@ -1,5 +1,8 @@
 """Evidence: the arrays that a membership attacker has, and their file format, `SCORES.npz`.
 
+    file --load--> evidence --suite--> scores
+    evidence --defended--> evidence of an adaptive attacker
+
 In the shapes below `n` counts records (canaries or training runs for an audit), `m` shadow models
 and `c` classes.
 """
@@ -20,50 +23,58 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
 
 from jaxpriv import _check, _files, signals
 
-AnyArray = Shaped[np.ndarray, "..."]
-"""An array whose shape and type are checked at run time, with one line for what does not fit."""
+__all__ = ["Evidence", "Predict", "Respond", "defended", "load", "save"]
+
+# Shapes and types are checked at run time, with one-line messages.
+_AnyArray = Shaped[np.ndarray, "..."]
 
 Predict = Callable[[PRNGKeyArray, np.ndarray], Float[Array | np.ndarray, "b c"]]
 """`predict(key, inputs [b, ...]) -> logits [b, c]`."""
 
 Respond = Callable[[PRNGKeyArray, Float[Array, " c"]], Float[Array, " c"]]
-"""`respond(key, logits) -> logits` of one record, as a defence answers."""
+"""`respond(key, logits) -> logits` of one record: the answer of a defended model."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evidence:
-    """What an attacker of one target model has; absent parts are None.
+    """What the attacker of a target model has; absent parts are None.
 
-    The truth, which records are members of the target, is not part of it.
+    The true membership of the records is not part of it.
 
-    inputs [n, ...]: of the records, as the model takes them.
+    inputs [n, ...]: inputs of the records, as the model takes them.
     labels [n]: true classes; may be given as [n, 1] or one-hot.
     logits [n, c]: outputs of the target before the softmax.
-    signals [n]: one number a record from the target; higher = more likely a member.
+    signals [n]: signal of each record under the target; higher = more likely a member.
     shadow_logits [m, n, c], shadow_signals [m, n]: the same under each shadow model.
     shadow_is_member [m, n]: which records each shadow model was trained on.
     unit_id [n]: the group (person, household) of each record.
     population: evidence on records that no model was trained on, with the same shadow models.
-    revealed [n]: records whose membership the attacker has; no attack is judged on them.
-    revealed_is_member [n]: their membership; False elsewhere.
-    predict: queries the target.
+    revealed [n]: records whose membership is given to the attacker; no attack is judged on them.
+    revealed_is_member [n]: membership of the revealed records; False elsewhere.
+    predict: `predict(key, inputs) -> logits`, a query of the target.
 
     Raises:
       ValueError: for NaN (signals and logits), arrays whose shapes do not fit together, labels
         that do not index the logits, or membership other than 0 and 1.
+
+    Example:
+      >>> logits, labels = np.array([[2.0, 0.0], [0.0, 1.0]]), np.array([0, 0])
+      >>> evidence = Evidence(logits=logits, labels=labels)
+      >>> len(evidence), evidence.correct.tolist()
+      (2, [True, False])
     """
 
-    inputs: AnyArray | None = None
-    labels: AnyArray | None = None
-    logits: AnyArray | None = None
-    signals: AnyArray | None = None
-    shadow_logits: AnyArray | None = None
-    shadow_signals: AnyArray | None = None
-    shadow_is_member: AnyArray | None = None
-    unit_id: AnyArray | None = None
+    inputs: _AnyArray | None = None
+    labels: _AnyArray | None = None
+    logits: _AnyArray | None = None
+    signals: _AnyArray | None = None
+    shadow_logits: _AnyArray | None = None
+    shadow_signals: _AnyArray | None = None
+    shadow_is_member: _AnyArray | None = None
+    unit_id: _AnyArray | None = None
     population: "Evidence | None" = None
-    revealed: AnyArray | None = None
-    revealed_is_member: AnyArray | None = None
+    revealed: _AnyArray | None = None
+    revealed_is_member: _AnyArray | None = None
     predict: Predict | None = None
 
     def __post_init__(self) -> None:
@@ -76,17 +87,17 @@ class Evidence:
         _check_population(self)
 
     def __len__(self) -> int:
-        """n, the number of records."""
+        """Number of records, n."""
         return _length({name: getattr(self, name) for name in _ARRAYS})
 
     @property
     def judged(self) -> Bool[np.ndarray, " n"]:
-        """The records on which attacks are judged: all but the revealed ones."""
+        """Records on which attacks are judged: all but the revealed ones."""
         return np.ones(len(self), bool) if self.revealed is None else ~self.revealed
 
     @property
     def num_shadows(self) -> int:
-        """m; 0 without shadow models."""
+        """Number of shadow models, m; 0 without shadow models."""
         for array in (self.shadow_is_member, self.shadow_logits, self.shadow_signals):
             if array is not None:
                 return len(array)
@@ -94,12 +105,12 @@ class Evidence:
 
     @property
     def shadows_vary(self) -> bool:
-        """Whether some shadow models were trained on some records, and some were not."""
+        """Whether the shadow models include both members and non-members."""
         return self.shadow_is_member is not None and bool(0 < self.shadow_is_member.mean() < 1)
 
     @property
     def has_shadow_signals(self) -> bool:
-        """Whether `signal_arrays` has signals of the target and of shadow models."""
+        """Whether `signal_arrays` returns signals of the target and of shadow models."""
         sources = (
             (self.signals, self.shadow_signals),
             (self.logits, self.shadow_logits, self.labels),
@@ -117,13 +128,13 @@ class Evidence:
         """Returns parts of the evidence, in the order of the names.
 
         Args:
-          names: of fields, such as "logits".
+          names: names of fields, such as "logits".
 
         Returns:
-          Their values.
+          The values of the fields.
 
         Raises:
-          ValueError: if one of them is absent.
+          ValueError: if one of the parts is absent.
         """
         for name in names:
             if getattr(self, name) is None:
@@ -138,13 +149,13 @@ class Evidence:
         Signals that are part of the evidence take precedence over those computed from logits.
 
         Args:
-          signal: of `signals`; computed where the evidence has no signals of its own.
+          signal: function of the module `signals`, applied if the evidence has no signals.
 
         Returns:
-          The target's signals and those of the shadow models.
+          The signals under the target and under the shadow models.
 
         Raises:
-          ValueError: if the evidence has neither signals nor logits of both.
+          ValueError: if the evidence lacks both the signals and the logits of either side.
         """
         if self.signals is not None and self.shadow_signals is not None:
             return self.signals, self.shadow_signals
@@ -158,23 +169,33 @@ class Evidence:
 
 
 def load(path: str | os.PathLike[str]) -> tuple[Evidence, Bool[np.ndarray, " n"] | None]:
-    """Reads a file of evidence, as `save` or `numpy.savez` of any framework writes it.
+    """Reads evidence from a file written by `save` or by `numpy.savez`.
 
     Arrays: `is_member [n]` and one of `scores [n]`, `logits [n, c]`; optionally `labels [n]`,
     `inputs [n, ...]`, `group [n]`, `shadow_scores [m, n]`, `shadow_logits [m, n, c]`,
     `shadow_is_member [m, n]`, `revealed [n]`, `revealed_is_member [n]`, and `population_scores`,
     `population_logits`, `population_labels`, `population_inputs`, `population_shadow_scores`,
     `population_shadow_logits` of records that no model was trained on. `scores`, `shadow_scores`
-    and `group` are `signals`, `shadow_signals` and `unit_id` of the evidence. Never unpickles.
+    and `group` become `signals`, `shadow_signals` and `unit_id` of the evidence. Nothing is
+    unpickled.
 
     Args:
-      path: of the .npz file.
+      path: path of the .npz file.
 
     Returns:
       The evidence, and which records are members of the target (None if the file lacks it).
 
     Raises:
       ValueError: if the file or an array in it is missing, damaged, misspelt or of the wrong kind.
+
+    Example:
+      >>> import pathlib, tempfile
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     path = pathlib.Path(folder) / "scores.npz"
+      ...     np.savez(path, scores=np.array([0.3, 0.1]), is_member=np.array([1, 0]))
+      ...     evidence, is_member = load(path)
+      >>> evidence.signals, is_member
+      (array([0.3, 0.1]), array([ True, False]))
     """
     path = Path(path)
     with _files.open_npz(path, "scores") as archive:
@@ -216,17 +237,26 @@ def save(
     *,
     private: bool = False,
 ) -> None:
-    """Writes evidence, all but `predict`, as a file that `load` and `jaxpriv attack` read.
+    """Writes evidence, except `predict`, to a file for `load` and `jaxpriv attack`.
 
     Args:
-      path: of the .npz file, in a folder that exists; a file of that name is replaced.
+      path: path of the .npz file, in an existing folder; an existing file is replaced.
       evidence: what the attacker has.
-      is_member: the truth; None leaves it out.
-      private: readable by its owner alone.
+      is_member: true membership; None leaves it out.
+      private: whether only the owner may read the file.
 
     Raises:
-      ValueError: if is_member has another length than the evidence.
+      ValueError: if is_member and the evidence differ in length.
       OSError: if the file cannot be written.
+
+    Example:
+      >>> import pathlib, tempfile
+      >>> evidence = Evidence(signals=np.array([0.3, 0.1]), unit_id=np.array(["ann", "bob"]))
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     path = pathlib.Path(folder) / "scores.npz"
+      ...     save(path, evidence, np.array([True, False]))
+      ...     sorted(np.load(path))
+      ['group', 'is_member', 'scores']
     """
     arrays = _stored(evidence)
     if evidence.population is not None:
@@ -243,29 +273,35 @@ def save(
 
 
 def defended(key: PRNGKeyArray, evidence: Evidence, respond: Respond) -> Evidence:
-    """Passes every output of the target and of the shadow models through a defence.
+    """Applies a defence to every output of the target and of the shadow models.
 
-    The result is the evidence of an adaptive attacker, who trains shadow models that answer as the
-    defended target does. Signals are left out: they were computed from other outputs.
+    The result is the evidence of an adaptive attacker, whose shadow models are defended in the
+    same way as the target. Signals are left out, since they were computed from undefended outputs.
 
     Args:
-      key: consumed; each output is answered with a key of its own.
-      evidence: with logits.
+      key: PRNG key; each output has its own.
+      evidence: evidence with logits.
       respond: `respond(key, logits) -> logits` of one record, such as `Defence.respond`.
 
     Returns:
-      Evidence with the answers in place of the logits.
+      The evidence with defended logits.
 
     Raises:
       ValueError: if the evidence has no logits.
+
+    Example:
+      >>> evidence = Evidence(logits=np.array([[2.0, 0.0], [0.0, 1.0]]))
+      >>> label_only = lambda key, logits: jax.nn.one_hot(logits.argmax(), len(logits))
+      >>> defended(jax.random.key(0), evidence, label_only).logits.tolist()
+      [[1.0, 0.0], [0.0, 1.0]]
     """
     if evidence.logits is None:
         raise ValueError("Expected evidence with logits to pass through a defence, got none.")
     target_key, shadow_key, population_key = jax.random.split(key, 3)
-    each = jax.jit(jax.vmap(respond))
+    batched = jax.jit(jax.vmap(respond))
 
     def answers(key: PRNGKeyArray, logits: Any) -> np.ndarray:
-        return np.asarray(each(jax.random.split(key, len(logits)), signals.shifted(logits)))
+        return np.asarray(batched(jax.random.split(key, len(logits)), signals.shifted(logits)))
 
     shadows, population, predict = evidence.shadow_logits, evidence.population, evidence.predict
     if shadows is not None:
@@ -318,14 +354,14 @@ def _stored(evidence: Evidence) -> dict[str, np.ndarray]:
 
 
 def _check_names(names: list[str], path: Path) -> None:
-    """Refuses misspelt names, and warns of arrays that serve no purpose here."""
+    """Raises ValueError for misspelt names, and warns about arrays that are not used."""
     unknown = sorted(set(names) - set(_FILE_NAMES))
     for name in unknown:
         near = difflib.get_close_matches(name, sorted(set(_FILE_NAMES) - set(names)), 1, 0.75)
         if near:
             raise ValueError(f"Expected the array {near[0]!r} in {path.name}, got {name!r}.")
     if unknown:
-        warnings.warn(f"{path.name}: arrays without a use: {', '.join(unknown)}.", stacklevel=3)
+        warnings.warn(f"{path.name}: unused arrays: {', '.join(unknown)}.", stacklevel=3)
 
 
 def _length(arrays: dict[str, Any]) -> int:
@@ -336,7 +372,7 @@ def _length(arrays: dict[str, Any]) -> int:
 
 
 def _checked(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The arrays in their own float types, labels as class indices, membership as bool."""
+    """Returns arrays in their own float types, labels as class indices, membership as bool."""
     for name in ("logits", "signals", "shadow_logits", "shadow_signals"):
         if name in arrays:
             arrays[name] = _check.real_array(_STORED_AS.get(name, name), arrays[name])
@@ -358,7 +394,7 @@ def _checked(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _check_sizes(arrays: dict[str, np.ndarray]) -> None:
-    """Checks m, n and c of all arrays, and turns labels into class indices."""
+    """Checks m, n and c of all arrays, and converts labels to class indices."""
     n = _length(arrays)
     c = next((arrays[k].shape[-1] for k in ("logits", "shadow_logits") if k in arrays), None)
     if c is not None and c < 2:

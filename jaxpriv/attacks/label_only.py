@@ -1,10 +1,8 @@
-"""Label-only attacks: how firmly the target keeps to a record's label when the record is perturbed.
+"""Label-only attacks: score records by the stability of the predicted label under perturbations.
 
-They need predicted labels alone, from a callable of any framework. In the shapes below `n` counts
-records and `b` those of a batch.
-
-Every record meets the same perturbations, so records are compared under equal conditions, and
-their order and the batch size do not matter.
+They need only predicted labels, from a callable of any framework. All records have the same
+perturbations, so scores do not depend on the order of the records or the batch size. In the
+shapes below `n` counts records and `b` the records of a batch.
 """
 
 from collections.abc import Callable
@@ -14,19 +12,22 @@ from jaxtyping import Array, Float, Shaped
 
 from jaxpriv import _check
 
-Predict = Callable[[np.ndarray], Shaped[Array | np.ndarray, " b"]]
+__all__ = ["Perturb", "PredictLabels", "bit_flips", "gaussian_noise", "robustness"]
+
+PredictLabels = Callable[[np.ndarray], Shaped[Array | np.ndarray, " b"]]
 """`predict(x [b, ...]) -> labels [b]`."""
 
 Perturb = Callable[[np.random.Generator, np.ndarray], Shaped[Array | np.ndarray, "b ..."]]
-"""`perturb(rng, x [b, ...]) -> x`. For one copy every batch gets an equal generator, so that one
-perturbation is drawn and applied to all rows."""
+"""`perturb(rng, x [b, ...]) -> x`. All batches of a copy have equal generators, and a perturbation
+is drawn once and applied to all rows."""
 
 _MISCLASSIFIED = -1.0
+"""Score of a record that is misclassified without perturbation."""
 
 
 def robustness(
     rng: np.random.Generator,
-    predict: Predict,
+    predict: PredictLabels,
     x: Shaped[Array | np.ndarray, "n ..."],
     labels: Shaped[Array | np.ndarray, "n ..."],
     *,
@@ -34,20 +35,20 @@ def robustness(
     copies: int,
     batch_size: int = 1024,
 ) -> Float[np.ndarray, " n"]:
-    """Scores records by the share of perturbed copies that keep their label.
+    """Scores records by the share of perturbed copies that are classified correctly.
 
     Args:
-      rng: advanced; equal generators give equal scores.
-      predict: `predict(x [b, ...]) -> labels [b]`; sees x and what `perturb` returns.
+      rng: random generator.
+      predict: `predict(x [b, ...]) -> labels [b]`, the predicted classes.
       x: inputs of the records.
-      labels: their true classes; [n], [n, 1] or one-hot.
+      labels: true classes; [n], [n, 1] or one-hot.
       perturb: `gaussian_noise(std=...)`, `bit_flips(prob=...)`, or an augmentation that the
         target was trained with, such as a random shift of all rows.
-      copies: perturbed copies of each record.
-      batch_size: records a call of `predict`.
+      copies: number of perturbed copies of each record.
+      batch_size: number of records in a call of `predict`.
 
     Returns:
-      Shares in [0, 1]; -1 where the record itself is misclassified.
+      Shares in [0, 1], higher = more likely a member; -1 if the record itself is misclassified.
 
     Raises:
       ValueError: for NaN in x, labels that are not classes, unequal lengths, a count out of
@@ -56,13 +57,20 @@ def robustness(
     References:
       Choquette-Choo et al., Label-Only Membership Inference Attacks, 2021, section 3; Li and
       Zhang, Membership Leakage in Label-Only Exposures, 2021.
+
+    Example:
+      >>> predict = lambda x: (x[:, 0] > 0).astype(int)
+      >>> x, labels = np.array([[0.2], [2.0], [-1.0]]), np.array([1, 1, 1])
+      >>> rng = np.random.default_rng(0)
+      >>> robustness(rng, predict, x, labels, perturb=gaussian_noise(std=0.5), copies=200).round(1)
+      array([ 0.7,  1. , -1. ])
     """
     _check.positive_int(copies=copies, batch_size=batch_size)
     inputs = _check.real_array("x", x)
     truth = _check.labels(labels, num_classes=None)
     _check.same_length(x=inputs, labels=truth)
 
-    def keeps(rows: np.ndarray, seed: int | None) -> np.ndarray:
+    def is_correct(rows: np.ndarray, seed: int | None) -> np.ndarray:
         batch = inputs[rows]
         if seed is not None:
             batch = np.asarray(perturb(np.random.default_rng(seed), batch))
@@ -73,34 +81,41 @@ def robustness(
             )
         return _check.labels(predicted, num_classes=None, name="predicted labels") == truth[rows]
 
-    def all_keep(rows: np.ndarray, seed: int | None) -> np.ndarray:
+    def are_correct(rows: np.ndarray, seed: int | None) -> np.ndarray:
         starts = range(0, len(rows), batch_size)
-        parts = [keeps(rows[i : i + batch_size], seed) for i in starts]
-        return np.concatenate(parts) if parts else np.zeros(0, bool)
+        batches = [is_correct(rows[i : i + batch_size], seed) for i in starts]
+        return np.concatenate(batches) if batches else np.zeros(0, bool)
 
-    every = np.arange(len(truth))
+    all_rows = np.arange(len(truth))
     scores = np.full(len(truth), _MISCLASSIFIED)
-    correct = every[all_keep(every, None)]
+    correct = all_rows[are_correct(all_rows, None)]
     seeds = rng.integers(2**63, size=copies).tolist()
-    scores[correct] = sum(all_keep(correct, seed).astype(np.float64) for seed in seeds) / copies
+    totals = sum(are_correct(correct, seed).astype(np.float64) for seed in seeds)
+    scores[correct] = totals / copies
     return scores
 
 
 def gaussian_noise(*, std: float) -> Perturb:
     """Makes a perturbation that adds Gaussian noise.
 
-    For a linear classifier the share of copies that keep their label is Phi(margin / std), up to
-    sampling: members lie farther from the boundary. A std at which about half of the labels change
-    separates best.
+    For a linear classifier the expected share of copies that keep their label is Phi(margin / std),
+    and members tend to have larger margins. The attack is strongest for a std at which about half
+    of the labels change.
 
     Args:
       std: standard deviation, in the units of x; > 0.
 
     Returns:
-      For `robustness`; its results are float64 for float64, else float32.
+      A perturbation for `robustness`. It returns float64 for float64, otherwise float32.
 
     Raises:
       ValueError: if std is not positive.
+
+    Example:
+      >>> perturb = gaussian_noise(std=0.5)
+      >>> x = perturb(np.random.default_rng(0), np.zeros((2, 1000)))
+      >>> round(float(x[0].std()), 1), bool((x[0] == x[1]).all())  # all rows share the noise
+      (0.5, True)
     """
     _check.positive(std=std)
 
@@ -116,16 +131,22 @@ def bit_flips(*, prob: float) -> Perturb:
     """Makes a perturbation that flips the bits of binary records.
 
     Args:
-      prob: with which each bit flips, independently; in (0, 1).
+      prob: probability that a bit flips, independently of the others; in (0, 1).
 
     Returns:
-      For `robustness`; it raises ValueError for inputs other than 0 and 1.
+      A perturbation for `robustness`. It raises ValueError for inputs other than 0 and 1.
 
     Raises:
       ValueError: if prob is not in (0, 1).
 
     References:
       Choquette-Choo et al., Label-Only Membership Inference Attacks, 2021, on binary features.
+
+    Example:
+      >>> perturb = bit_flips(prob=0.2)
+      >>> x = perturb(np.random.default_rng(0), np.zeros((1, 1000), int))
+      >>> round(float(x.mean()), 1)
+      0.2
     """
     _check.open_unit(prob=prob)
 

@@ -1,4 +1,4 @@
-"""The neural attack: a network that learns from records of known membership.
+"""Neural attack: a network learns from records whose membership is known.
 
 In the shapes below `n` counts records and `c` classes.
 """
@@ -17,12 +17,14 @@ from jaxpriv._types import Params
 from jaxpriv.attacks import _networks
 from jaxpriv.attacks._networks import Training
 
+__all__ = ["AttackNet", "Outputs", "apply", "fit", "gain", "log_odds"]
+
 
 class Outputs(NamedTuple):
-    """What the attacker sees of some records.
+    """Outputs of the target for some records.
 
-    predictions: f(x): the paper's probabilities, or logits as in its authors' code; but the same
-      kind wherever one attack is concerned.
+    predictions: f(x), probabilities as in the paper or logits as in its authors' code; fit and
+      apply must use the same kind.
     labels: true classes, in 0..c-1.
     """
 
@@ -31,14 +33,19 @@ class Outputs(NamedTuple):
 
 
 class AttackNet(nn.Module):
-    """The log odds of membership: one tower for f(x), one for y, and one that joins them.
+    """Network for the log odds of membership, with towers for f(x), for y and for both.
 
-    Dense layers 1024-512-64 on f(x), 512-64 on the one-hot y, 256-64-1 on both; ReLU between
-    them; weights from N(0, 0.01^2), biases 0.
+    Dense layers 1024-512-64 on f(x), 512-64 on the one-hot y, 256-64-1 on both, with ReLU between
+    them; weights are drawn from N(0, 0.01^2) and biases are 0.
 
     References:
       Nasr et al., Machine Learning with Membership Privacy using Adversarial Regularization,
       2018, Figure 3.
+
+    Example:
+      >>> shapes = jax.eval_shape(AttackNet().init, jax.random.key(0), jnp.zeros(10), 3)
+      >>> sum(leaf.size for leaf in jax.tree.leaves(shapes))
+      656897
     """
 
     @nn.compact
@@ -64,30 +71,46 @@ def log_odds(
     """Computes the log odds of membership of one example, log(h / (1 - h)).
 
     Args:
-      params: of AttackNet.
-      prediction: f(x) of the kind that the attack was trained on.
-      label: the true class.
+      params: parameters of AttackNet.
+      prediction: f(x), of the same kind as in training.
+      label: true class.
 
     Returns:
-      Log odds at even priors, nats; > 0 indicates a member. Differentiable in all floats.
+      Log odds at even priors, in nats; > 0 indicates a member. Differentiable with respect to the
+      parameters and the prediction.
+
+    Example:
+      >>> shapes = jax.eval_shape(AttackNet().init, jax.random.key(0), jnp.zeros(2), 0)
+      >>> params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes)
+      >>> float(log_odds(params, jnp.array([0.9, 0.1]), 0))  # zero weights, no evidence
+      0.0
     """
     return AttackNet().apply(params, prediction, label)  # pyright: ignore[reportReturnType]
 
 
 def gain(params: Params, members: Outputs, nonmembers: Outputs) -> Float[Array, ""]:
-    """Computes the attacker's gain, E[log h] / 2 over members + E[log(1 - h)] / 2 over non-members.
+    """Computes the attacker's gain.
+
+    E[log h] / 2 over members + E[log(1 - h)] / 2 over non-members.
 
     Args:
-      params: of AttackNet.
-      members: float predictions of members.
-      nonmembers: of non-members; either side has weight 1/2, however many there are.
+      params: parameters of AttackNet.
+      members: outputs for members.
+      nonmembers: outputs for non-members; either side has weight 1/2 whatever its size.
 
     Returns:
-      The gain: -log 2 without evidence, at most 0.
+      The gain, at most 0; -log 2 without evidence.
 
     References:
       Nasr et al., Machine Learning with Membership Privacy using Adversarial Regularization,
       2018, equations 3 and 4.
+
+    Example:
+      >>> shapes = jax.eval_shape(AttackNet().init, jax.random.key(0), jnp.zeros(2), 0)
+      >>> params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes)
+      >>> outputs = Outputs(jnp.array([[0.9, 0.1]]), jnp.array([0]))
+      >>> round(float(gain(params, outputs, outputs)), 3)  # -log 2
+      -0.693
     """
     batched = jax.vmap(log_odds, in_axes=(None, 0, 0))
     return _networks.gain(batched(params, *members), batched(params, *nonmembers))
@@ -102,15 +125,15 @@ def fit(
 ) -> Params:
     """Trains AttackNet to separate known members from known non-members.
 
-    Maximises `gain` by Adam; every batch holds half members and half non-members, drawn with
-    replacement, so the two may differ in number.
+    Maximises `gain` by Adam. Half of every batch are members and half non-members, drawn with
+    replacement, so the sides may differ in number.
 
     Args:
-      key: consumed.
-      members: outputs for records that the classifier was trained on.
+      key: PRNG key.
+      members: outputs for records that the target was trained on.
       nonmembers: outputs for records that it was not trained on.
-      training: steps, batch size and learning rate; the paper's rate is 1e-3. The first hundred
-        steps or so change little, as the weights start small.
+      training: options of the training; the paper's learning rate is 1e-3. About the first
+        hundred steps change little, since the initial weights are small.
 
     Returns:
       The parameters of AttackNet, for `apply`.
@@ -122,6 +145,15 @@ def fit(
     References:
       Nasr et al., Machine Learning with Membership Privacy using Adversarial Regularization,
       2018, section 5.3.
+
+    Example:
+      >>> members = Outputs(np.tile([1.0, 0.0], (20, 1)), np.zeros(20, int))
+      >>> nonmembers = Outputs(np.tile([0.6, 0.4], (20, 1)), np.zeros(20, int))
+      >>> options = Training(steps=30, batch_size=20, learning_rate=1e-2)
+      >>> params = fit(jax.random.key(0), members, nonmembers, training=options)
+      >>> scores = apply(params, Outputs(np.array([[1.0, 0.0], [0.6, 0.4]]), np.array([0, 0])))
+      >>> bool(scores[0] > scores[1])
+      True
     """
     checked = _checked(members), _checked(nonmembers)
     sizes = [len(outputs.labels) for outputs in checked]
@@ -140,23 +172,29 @@ def apply(fitted: Params, outputs: Outputs) -> Float[np.ndarray, " n"]:
     """Scores records by their log odds of membership.
 
     Args:
-      fitted: from `fit`.
-      outputs: the target's, of the kind that `fit` saw.
+      fitted: parameters of AttackNet, from `fit`.
+      outputs: outputs of the target, of the same kind as in training.
 
     Returns:
-      Log odds at even priors, nats; > 0 indicates a member.
+      Log odds at even priors, in nats; > 0 indicates a member.
 
     Raises:
       ValueError: for NaN or infinite predictions, or labels out of range.
+
+    Example:
+      >>> shapes = jax.eval_shape(AttackNet().init, jax.random.key(0), jnp.zeros(2), 0)
+      >>> params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes)
+      >>> apply(params, Outputs(np.array([[1.0, 0.0], [0.6, 0.4]]), np.array([0, 0])))
+      array([0., 0.])
     """
-    return np.asarray(_every_log_odds(fitted, *_checked(outputs)), np.float64)
+    return np.asarray(_batched_log_odds(fitted, *_checked(outputs)), np.float64)
 
 
-_every_log_odds = jax.jit(jax.vmap(log_odds, in_axes=(None, 0, 0)))
+_batched_log_odds = jax.jit(jax.vmap(log_odds, in_axes=(None, 0, 0)))
 
 
 @functools.partial(jax.jit, static_argnames=("training",))
-def _train(key, members, nonmembers, training):
+def _train(key: PRNGKeyArray, members: Outputs, nonmembers: Outputs, training: Training) -> Params:
     init_key, train_key = jax.random.split(key)
 
     def draw(key, outputs):

@@ -1,7 +1,7 @@
-"""The quantile attack: how high a record's signal would be if it were not a member.
+"""Quantile regression attack: predicts the signal that each record would have as a non-member.
 
-It needs known non-members and the target alone: no shadow models. In the shapes below `n` counts
-records, `d` features, `r` false positive rates.
+It needs known non-members and the target, and no shadow models. In the shapes below `n` counts
+records, `d` features and `r` false positive rates.
 """
 
 import functools
@@ -19,21 +19,24 @@ from jaxpriv.attacks import _networks
 from jaxpriv.attacks._networks import Training
 from jaxpriv.models import MLP
 
+__all__ = ["Fitted", "apply", "fit", "pinball", "quantiles"]
+
 _WIDTHS = (64, 64)
 
 _INPUT_CLIP = 10.0
-"""Features beyond this many deviations count as this."""
+"""Standardised features are clipped to this magnitude."""
 
 _MIN_QUANTILE_GAP = 1e-3
-"""Smallest distance between neighbouring quantiles, in deviations of the signal."""
+"""Smallest difference of neighbouring quantiles, in standard deviations of the signal."""
 
 
 class Fitted(NamedTuple):
-    """The quantile model and the scales of its inputs and outputs.
+    """Trained quantile model and the scales of its inputs and outputs.
 
-    params: of the network.
-    features, signals: mean and standard deviation of either among the known non-members.
-    fprs: the false positive rates, descending, so that their quantiles ascend.
+    params: parameters of the network.
+    features: mean and standard deviation of each feature among the known non-members.
+    signals: mean and standard deviation of their signals.
+    fprs: false positive rates in descending order, so that their quantiles ascend.
     """
 
     params: Params
@@ -47,17 +50,21 @@ def pinball(
 ) -> Float[Array, "*s"]:
     """Computes the pinball loss, max(level error, (level - 1) error).
 
-    Its mean is smallest where the prediction is the level-quantile.
+    Its mean is minimised by the quantile of the given level.
 
     Args:
       error: signal - predicted quantile.
-      level: of the quantile, in (0, 1).
+      level: level of the quantile, in (0, 1).
 
     Returns:
       The loss, at least 0.
 
     References:
       Koenker and Bassett, Regression Quantiles, 1978.
+
+    Example:
+      >>> pinball(jnp.array([2.0, -2.0]), 0.75).tolist()
+      [1.5, 0.5]
     """
     return jnp.maximum(level * error, (level - 1) * error)
 
@@ -72,19 +79,19 @@ def fit(
 ) -> Fitted:
     """Learns the (1 - fpr) quantiles of a non-member's signal from its features.
 
-    One network with two hidden layers gives all quantiles; each is the one before plus a positive
-    step, so they never cross. Their pinball losses are averaged.
+    A network with two hidden layers predicts all quantiles. Each is the previous one plus a
+    positive step, so they do not cross. Their pinball losses are averaged.
 
     Args:
-      key: consumed.
-      features: of known non-members; what the score depends on, e.g. flattened inputs.
-      signals: the target's signal of each; logit_confidence suits.
-      fprs: at least two distinct false positive rates, in (0, 1). Those below about 10 / n
-        rest on next to no records.
-      training: steps, batch size (records drawn with replacement) and learning rate.
+      key: PRNG key.
+      features: features of known non-members that predict the signal, such as flattened inputs.
+      signals: signal of each under the target, such as `logit_confidence`.
+      fprs: at least two distinct false positive rates, in (0, 1). Rates below about 10 / n are
+        estimated from fewer than ten records.
+      training: options of the training; records are drawn with replacement.
 
     Returns:
-      The attack, for `apply` and `quantiles`.
+      The fitted attack, for `apply` and `quantiles`.
 
     Raises:
       ValueError: for NaN or infinite numbers, fewer than two records or rates, or rates that
@@ -93,6 +100,14 @@ def fit(
     References:
       Bertran et al., Scalable Membership Inference Attacks via Quantile Regression, 2023,
       with several rates at once.
+
+    Example:
+      >>> rng = np.random.default_rng(0)
+      >>> features, signals = rng.normal(size=(200, 2)), rng.normal(size=200)
+      >>> options = Training(steps=200, batch_size=64, learning_rate=1e-2)
+      >>> fitted = fit(jax.random.key(0), features, signals, fprs=(0.5, 0.1), training=options)
+      >>> fitted.fprs
+      (0.5, 0.1)
     """
     for fpr in fprs:
         _check.open_unit(fpr=fpr)
@@ -120,14 +135,23 @@ def quantiles(
     """Predicts the signal that a non-member exceeds with probability fpr.
 
     Args:
-      fitted: from `fit`.
-      features: of the records to attack, of the kind that `fit` saw.
+      fitted: fitted attack, from `fit`.
+      features: features of the records to attack, the same as in `fit`.
 
     Returns:
       One column for each of `fitted.fprs`, strictly ascending.
 
     Raises:
-      ValueError: for NaN or infinite features, or another number of them.
+      ValueError: for NaN or infinite features, or a number of features that differs from `fit`.
+
+    Example:
+      >>> rng = np.random.default_rng(0)
+      >>> features, signals = rng.normal(size=(200, 2)), rng.normal(size=200)
+      >>> options = Training(steps=200, batch_size=64, learning_rate=1e-2)
+      >>> fitted = fit(jax.random.key(0), features, signals, fprs=(0.5, 0.1), training=options)
+      >>> median, upper = quantiles(fitted, np.zeros((1, 2)))[0]
+      >>> bool(-0.5 < median < 0.5), bool(0.8 < upper < 1.8)  # of N(0, 1): 0 and 1.28
+      (True, True)
     """
     x = _networks.finite_float64("features", features)
     if x.ndim != 2 or x.shape[1] != len(fitted.features[0]):
@@ -144,23 +168,32 @@ def apply(
     features: Shaped[Array | np.ndarray, "n d"],
     signals: Shaped[Array | np.ndarray, " n"],
 ) -> Float[np.ndarray, " n"]:
-    """Scores records by where their signal lies among what a non-member's would be.
+    """Scores records by the position of their signal among the predicted quantiles.
 
-    The scale is that of a standard normal: the quantile at rate fpr is sent to Phi^-1(1 - fpr),
-    signals between two quantiles linearly, those beyond along the nearest two. So the result
-    exceeds Phi^-1(1 - fpr) just when the signal exceeds the record's own quantile: one threshold
-    for all records has about that false positive rate.
+    The quantile at rate fpr is mapped to Phi^-1(1 - fpr); signals in between are interpolated
+    linearly and signals beyond are extrapolated. A score exceeds Phi^-1(1 - fpr) exactly if the
+    signal exceeds the predicted quantile of the record, so a common threshold on the scores has
+    about that false positive rate.
 
     Args:
-      fitted: from `fit`.
-      features: of the records to attack, of the kind that `fit` saw.
-      signals: the target's signal of each; infinite ones stay infinite.
+      fitted: fitted attack, from `fit`.
+      features: features of the records to attack, the same as in `fit`.
+      signals: signal of each record under the target; infinite ones remain infinite.
 
     Returns:
-      Normal scores; higher = more likely a member.
+      Scores on the scale of a standard normal; higher = more likely a member.
 
     Raises:
       ValueError: for NaN, infinite features, or shapes that do not fit.
+
+    Example:
+      >>> rng = np.random.default_rng(0)
+      >>> features, signals = rng.normal(size=(200, 2)), rng.normal(size=200)
+      >>> options = Training(steps=200, batch_size=64, learning_rate=1e-2)
+      >>> fitted = fit(jax.random.key(0), features, signals, fprs=(0.5, 0.1), training=options)
+      >>> scores = apply(fitted, np.zeros((2, 2)), np.array([3.0, -1.0]))
+      >>> (scores > 1.28).tolist()  # a false positive rate of about 0.1
+      [True, False]
     """
     from scipy import special
 
@@ -173,7 +206,7 @@ def apply(
 
 
 def _quantiles(params, features, num_rates):
-    """Quantiles of one record, ascending, in standard units."""
+    """Predicts the standardised quantiles of one record, ascending."""
     out = jnp.asarray(MLP(_WIDTHS, num_rates).apply(params, features))
     steps = jax.nn.softplus(out[1:]) + _MIN_QUANTILE_GAP
     return jnp.cumsum(jnp.concatenate([out[:1], steps]))
@@ -185,7 +218,12 @@ def _predict(params, features, num_rates):
 
 
 @functools.partial(jax.jit, static_argnames=("training",))
-def _train(key, data, levels, training):
+def _train(
+    key: PRNGKeyArray,
+    data: tuple[Float[Array, "n d"], Float[Array, " n"]],
+    levels: Float[Array, " r"],
+    training: Training,
+) -> Params:
     init_key, train_key = jax.random.split(key)
     features, scores = data
 
@@ -208,5 +246,5 @@ def _standard(values, mean_std) -> Float[Array, "..."]:
 
 
 def _inputs(features, mean_std) -> Float[Array, "n d"]:
-    """Standardises features, and clips what lies far outside of the training data."""
+    """Standardises features and clips those far outside the training data."""
     return jnp.clip(_standard(features, mean_std), -_INPUT_CLIP, _INPUT_CLIP)

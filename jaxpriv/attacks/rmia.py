@@ -1,8 +1,7 @@
-"""RMIA, the robust membership inference attack: each record against a population of others.
+"""RMIA, the robust membership inference attack: each record is compared with a population.
 
-A record that is a member should be more likely under the target, relative to what models give it
-in general, than population records are. In the shapes below `m` counts shadow models, `n` audited
-records and `k` population records.
+Relative to other models, the target should find a member more likely than population records.
+In the shapes below `m` counts shadow models, `n` audited records and `k` population records.
 """
 
 from typing import NamedTuple
@@ -14,16 +13,18 @@ from jaxpriv import _check
 from jaxpriv.attacks import _shadows
 from jaxpriv.attacks._shadows import IsMember
 
+__all__ = ["Population", "offline", "online"]
+
 _SLACK = 1e-3
-"""Log probabilities above 0 by rounding; above this they are something else."""
+"""Log probabilities may exceed 0 by this much through rounding."""
 
 
 class Population(NamedTuple):
     """Records of the same distribution on which neither the target nor any shadow was trained.
 
-    They must not be among the audited records; scores cannot show whether they are.
+    They must not be among the audited records, which cannot be verified from log probabilities.
 
-    log_probs: log p(label) of each under the target.
+    log_probs: log p(label) of each record under the target.
     shadow_log_probs: the same under each shadow model.
     """
 
@@ -41,20 +42,20 @@ def online(
 ) -> Float[np.ndarray, " n"]:
     """Scores a record by the share of the population that it dominates.
 
-    score(x) = share of z with [p_target(x) / p(x)] / [p_target(z) / p(z)] >= gamma, equality
-    counted. p(x) is the mean of the mean probability over IN shadows and that over OUT shadows;
-    p(z) is the mean over all shadows, as population records are OUT of every one.
+    score(x) = share of z with [p_target(x) / p(x)] / [p_target(z) / p(z)] >= gamma. p(x) is the
+    average of the mean probability over IN shadows and the mean over OUT shadows; p(z) is the
+    mean over all shadows, since population records are OUT of all of them.
 
     Args:
-      log_probs: log p(label) of each record under the target, nats; `negative_loss`.
+      log_probs: log p(label) of each record under the target in nats, as from `negative_loss`.
       shadow_log_probs: the same under each shadow model.
       shadow_is_member: which records each shadow model was trained on.
-      population: disjoint from the records and from all training data.
-      gamma: how far the record must dominate, > 0; 1 to 2 in the paper.
+      population: records that are disjoint from the audited ones and from all training data.
+      gamma: ratio by which a record must dominate; > 0, from 1 to 2 in the paper.
 
     Returns:
-      Shares, in [0, 1]. A record that is not `lira.covered` counts as ratio
-      p_target(x) / p(x) = 1, no evidence.
+      Shares in [0, 1]; higher = more likely a member. A record that is not `lira.covered` has
+      ratio p_target(x) / p(x) = 1, no evidence.
 
     Raises:
       ValueError: for NaN, log probabilities above 0, shapes that do not fit, membership other
@@ -62,6 +63,14 @@ def online(
 
     References:
       Zarifzadeh, Liu and Shokri, Low-Cost High-Power Membership Inference Attacks, 2024.
+
+    Example:
+      >>> population = Population(
+      ...     np.log([0.5, 0.6, 0.3, 0.2]), np.log([[0.5, 0.5, 0.5, 0.5], [0.5, 0.5, 0.5, 0.5]])
+      ... )
+      >>> shadows, is_member = np.log([[0.9, 0.8], [0.3, 0.4]]), np.array([[1, 1], [0, 0]])
+      >>> online(np.log([0.9, 0.4]), shadows, is_member, population=population, gamma=1.0)
+      array([1. , 0.5])
     """
     target, shadows, is_member = _checked(log_probs, shadow_log_probs, shadow_is_member)
     with np.errstate(divide="ignore"):
@@ -84,22 +93,23 @@ def offline(
 ) -> Float[np.ndarray, " n"]:
     """Scores a record by the share of the population that it dominates, from OUT shadows alone.
 
-    As `online`, but the probability over IN shadows is guessed as a p_out + (1 - a), so that
-    p = ((1 + a) p_out + (1 - a)) / 2, for the records and for the population alike. a = 1 takes
-    p_out itself; a = 0 takes models that hold a record to be certain of it.
+    The score is that of `online`, with the probability over IN shadows approximated by
+    a p_out + (1 - a), so that p = ((1 + a) p_out + (1 - a)) / 2 for records and population alike.
+    a = 1 assumes that training on a record does not change p; a = 0 assumes p_in = 1.
 
     Args:
-      log_probs: log p(label) of each record under the target, nats; `negative_loss`.
+      log_probs: log p(label) of each record under the target in nats, as from `negative_loss`.
       shadow_log_probs: the same under each shadow model.
-      shadow_is_member: which records each shadow model was trained on; IN scores go unused.
-      population: disjoint from the records and from all training data.
-      gamma: how far the record must dominate, > 0; 1 to 2 in the paper.
-      a: in [0, 1]; to be tuned on a shadow model in the target's place, 0.3 for the paper's
-        CIFAR-10 models.
+      shadow_is_member: which records each shadow model was trained on; IN probabilities are not
+        used.
+      population: records that are disjoint from the audited ones and from all training data.
+      gamma: ratio by which a record must dominate; > 0, from 1 to 2 in the paper.
+      a: slope between p_out and p_in, in [0, 1]; tune it on a shadow model used as target. 0.3
+        for the paper's CIFAR-10 models.
 
     Returns:
-      Shares, in [0, 1]. A record that is not `lira.covered_offline` counts as ratio
-      p_target(x) / p(x) = 1, no evidence.
+      Shares in [0, 1]; higher = more likely a member. A record that is not `lira.covered_offline`
+      has ratio p_target(x) / p(x) = 1, no evidence.
 
     Raises:
       ValueError: for NaN, log probabilities above 0, shapes that do not fit, membership other
@@ -107,6 +117,15 @@ def offline(
 
     References:
       Zarifzadeh, Liu and Shokri, Low-Cost High-Power Membership Inference Attacks, 2024.
+
+    Example:
+      >>> population = Population(
+      ...     np.log([0.5, 0.6, 0.3, 0.2]), np.log([[0.5, 0.5, 0.5, 0.5], [0.5, 0.5, 0.5, 0.5]])
+      ... )
+      >>> shadows, is_member = np.log([[0.3, 0.4], [0.3, 0.4]]), np.zeros((2, 2), bool)
+      >>> log_probs = np.log([0.9, 0.3])
+      >>> offline(log_probs, shadows, is_member, population=population, gamma=1.0, a=0.3)
+      array([1. , 0.5])
     """
     if not 0 <= a <= 1:
         raise ValueError(f"Expected 0 <= a <= 1, got a={a}.")
@@ -126,7 +145,7 @@ def offline(
 def _dominated(
     ratio: Float[np.ndarray, " n"], reference: Float[np.ndarray, " k"], gamma: float
 ) -> Float[np.ndarray, " n"]:
-    """The share of the population's log ratios that lie at least log gamma below each ratio."""
+    """Computes the share of the population's log ratios at least log gamma below each ratio."""
     _check.positive(gamma=gamma)
     return np.searchsorted(np.sort(reference), ratio - np.log(gamma), "right") / reference.size
 
@@ -134,7 +153,7 @@ def _dominated(
 def _log_ratio(
     log_probs: Float[np.ndarray, " n"], log_prior: Float[np.ndarray, " n"]
 ) -> Float[np.ndarray, " n"]:
-    """log p_target / p; 0, no evidence, where both are 0."""
+    """Computes log p_target / p, or 0 (no evidence) if both are 0."""
     impossible = (log_probs == -np.inf) & (log_prior == -np.inf)
     return np.where(impossible, 0.0, log_probs - np.where(impossible, 0.0, log_prior))
 
@@ -142,16 +161,19 @@ def _log_ratio(
 def _log_mean(
     shadows: Shaped[np.ndarray, "m n"], chosen: Bool[np.ndarray, "m n"]
 ) -> Float[np.ndarray, " n"]:
-    """log of the mean probability over the chosen shadows, block by block; -inf for none."""
-    parts = []
+    """Computes the log of the mean probability over the chosen shadows; -inf if there are none.
+
+    The largest log probability is subtracted before exponentiation, so the mean cannot underflow.
+    """
+    means = []
     for rows in _shadows.blocks(shadows.shape[1]):
         log_p = np.where(chosen[:, rows], _shadows.float64_block(shadows, rows), -np.inf)
         top = np.max(log_p, axis=0, initial=-np.inf)
         top = np.where(top == -np.inf, 0.0, top)
         total = np.exp(log_p - top).sum(axis=0) / np.maximum(chosen[:, rows].sum(axis=0), 1)
         with np.errstate(divide="ignore"):
-            parts.append(top + np.log(total))
-    return np.concatenate(parts)
+            means.append(top + np.log(total))
+    return np.concatenate(means)
 
 
 def _checked(
@@ -171,7 +193,7 @@ def _checked(
 def _checked_population(
     population: Population, num_shadows: int
 ) -> tuple[Float[np.ndarray, " k"], Shaped[np.ndarray, "m k"], Bool[np.ndarray, "m k"]]:
-    """The arrays of the population, and that it is OUT of every shadow."""
+    """Returns the arrays of the population, and a mask that selects every shadow."""
     target = _log_probabilities("population.log_probs", population.log_probs)
     shadows = _log_probabilities("population.shadow_log_probs", population.shadow_log_probs)
     if not (target.ndim == 1 and target.size and shadows.shape == (num_shadows, target.size)):

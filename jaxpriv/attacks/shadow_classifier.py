@@ -1,6 +1,9 @@
-"""The shadow-model attack: a network that learns membership from the outputs of shadow models.
+"""Shadow-model attack: a network learns membership from the outputs of shadow models.
 
-In the shapes below `m` counts shadow models, `n` records, `c` classes, `k` attack models.
+    shadow outputs --flatten--> examples --balance IN and OUT--> k attack models --> log odds
+
+In the shapes below `m` counts shadow models, `n` records, `c` classes, `k` attack models, `r`
+outputs of all shadow models and `s` rows of a side.
 """
 
 import functools
@@ -17,18 +20,20 @@ from jaxpriv.attacks import _networks, _shadows
 from jaxpriv.attacks._networks import Training
 from jaxpriv.models import MLP
 
+__all__ = ["Fitted", "apply", "fit", "fit_per_class"]
+
 _NET = MLP(widths=(64,) * 5, num_classes=1)
 
 _FLOOR = -30.0
-"""Smaller log-probabilities count as this, so that a probability of 0 is an ordinary input."""
+"""Smaller log probabilities are raised to this value, so that probability 0 is a finite input."""
 
 
 class Fitted(NamedTuple):
-    """The attack models and the scale of their inputs.
+    """Trained attack models and the scale of their inputs.
 
-    params: of the k attack models; the last one serves every class.
-    mean, scale: of the log-probabilities that the attack was trained on.
-    fell_back: which classes the last model serves; class i has model i otherwise.
+    params: parameters of the k attack models; the last one is for all classes.
+    mean, scale: mean and standard deviation of the log probabilities in training.
+    fell_back: classes that use the last model; any other class i uses model i.
     """
 
     params: Params
@@ -38,7 +43,7 @@ class Fitted(NamedTuple):
 
 
 class _Examples(NamedTuple):
-    """One row an output of a shadow model."""
+    """Outputs of all shadow models, one in each row."""
 
     log_probs: Float[np.ndarray, "r c"]
     labels: Int[np.ndarray, " r"]
@@ -46,7 +51,7 @@ class _Examples(NamedTuple):
 
 
 class _BalancedRows(NamedTuple):
-    """Rows that an attack model learns from: `size` of them on either side, then padding."""
+    """Training rows of each attack model: `size` on either side, then padding."""
 
     members: Int[np.ndarray, "k s"]
     nonmembers: Int[np.ndarray, "k s"]
@@ -63,31 +68,40 @@ def fit(
 ) -> Fitted:
     """Trains one attack model for all classes on the outputs of shadow models.
 
-    Its input is an output of a shadow model and the one-hot label, its target whether the record
-    was in that shadow's training set; five ReLU layers, cross-entropy, Adam. IN and OUT outputs
-    are equally many: the larger side is subsampled, and every batch holds half of either.
+    The input of the network is an output of a shadow model and the one-hot label; the target is
+    whether the record was in that shadow model's training set. Five ReLU layers, cross-entropy,
+    Adam. The larger of the IN and OUT sides is subsampled, and every batch has half of each.
 
-    The papers feed confidences. Their logarithms carry the same information, and still tell
-    0.999 from 0.999999, which is where members of overfitted models differ.
+    The papers use probabilities. Their logarithms have the same information, and also separate
+    0.999 from 0.999999, the range in which members of overfitted models differ.
 
     Args:
-      key: consumed.
+      key: PRNG key.
       log_probs: log softmax of each shadow model's outputs; at most 0, -inf allowed.
       labels: true classes, in 0..c-1.
       shadow_is_member: which records each shadow model was trained on.
-      training: steps, batch size (half of the rows are IN) and learning rate.
+      training: options of the training.
 
     Returns:
-      The attack, for `apply`.
+      The fitted attack, for `apply`.
 
     Raises:
-      ValueError: for NaN, positive log-probabilities, labels out of range, shapes that do not
-        fit, or membership of one kind only.
+      ValueError: for NaN, positive log probabilities, labels out of range, shapes that do not
+        fit, or if all outputs are IN or all are OUT.
 
     References:
       Shokri et al., Membership Inference Attacks Against Machine Learning Models, 2017, with one
       model for all classes and five layers as in Yang et al., On the Privacy Risks of Deploying
       Recurrent Neural Networks in Machine Learning Models, 2023, section 3.2.
+
+    Example:
+      >>> is_member = np.arange(80).reshape(2, 40) % 2 == 0
+      >>> p = np.where(is_member, 0.99, 0.6)[..., None]  # members are confident
+      >>> log_probs, labels = np.log(np.concatenate([p, 1 - p], axis=-1)), np.zeros(40, int)
+      >>> options = Training(steps=30, batch_size=32, learning_rate=1e-2)
+      >>> fitted = fit(jax.random.key(0), log_probs, labels, is_member, training=options)
+      >>> (apply(fitted, np.log([[0.99, 0.01], [0.6, 0.4]]), np.array([0, 0])) > 0).tolist()
+      [True, False]
     """
     rows = _examples(log_probs, labels, shadow_is_member)
     mean, scale = rows.log_probs.mean(axis=0), _networks.safe_std(rows.log_probs)
@@ -109,24 +123,36 @@ def fit_per_class(
 ) -> Fitted:
     """Trains an attack model for each class, on the outputs for records of that class.
 
-    A class with fewer than min_rows IN or OUT outputs takes the model that `fit` trains on all.
+    A class with fewer than min_rows IN or OUT outputs uses the model that `fit` trains on all.
 
     Args:
-      key: consumed.
+      key: PRNG key.
       log_probs: as for `fit`.
       labels: as for `fit`.
       shadow_is_member: as for `fit`.
-      min_rows: outputs on either side from which a class has a model of its own; >= 1.
-      training: of each model.
+      min_rows: minimum number of outputs on either side for a separate model; >= 1.
+      training: options of the training of each model.
 
     Returns:
-      The attack, for `apply`; `fell_back` marks the classes without a model of their own.
+      The fitted attack, for `apply`; `fell_back` marks the classes without a separate model.
 
     Raises:
-      ValueError: as for `fit`.
+      ValueError: as for `fit`, or if min_rows < 1.
 
     References:
       Shokri et al., Membership Inference Attacks Against Machine Learning Models, 2017, V-C.
+
+    Example:
+      >>> is_member = np.arange(80).reshape(2, 40) % 2 == 0
+      >>> p = np.where(is_member, 0.99, 0.6)[..., None]
+      >>> log_probs = np.log(np.concatenate([p, 1 - p], axis=-1))
+      >>> labels = (np.arange(40) >= 36).astype(int)  # four records of class 1
+      >>> options = Training(steps=30, batch_size=32, learning_rate=1e-2)
+      >>> fitted = fit_per_class(
+      ...     jax.random.key(0), log_probs, labels, is_member, min_rows=16, training=options
+      ... )
+      >>> fitted.fell_back
+      array([False,  True])
     """
     _check.positive_int(min_rows=min_rows)
     global_key, balance_key, train_key = jax.random.split(key, 3)
@@ -144,19 +170,28 @@ def apply(
     log_probs: Shaped[Array | np.ndarray, "n c"],
     labels: Shaped[Array | np.ndarray, "n ..."],
 ) -> Float[np.ndarray, " n"]:
-    """Scores records by the log odds of membership that the attack sees in the target's outputs.
+    """Scores records by their log odds of membership given the target's outputs.
 
     Args:
-      fitted: from `fit` or `fit_per_class`.
+      fitted: fitted attack, from `fit` or `fit_per_class`.
       log_probs: log softmax of the target's outputs; at most 0, -inf allowed.
       labels: true classes, in 0..c-1.
 
     Returns:
-      Log odds at even priors, nats; > 0 indicates a member.
+      Log odds at even priors, in nats; > 0 indicates a member.
 
     Raises:
-      ValueError: for NaN, positive log-probabilities, labels out of range, or another number of
-        classes than the attack was trained on.
+      ValueError: for NaN, positive log probabilities, labels out of range, or a number of classes
+        that differs from training.
+
+    Example:
+      >>> is_member = np.arange(80).reshape(2, 40) % 2 == 0
+      >>> p = np.where(is_member, 0.99, 0.6)[..., None]
+      >>> log_probs, labels = np.log(np.concatenate([p, 1 - p], axis=-1)), np.zeros(40, int)
+      >>> options = Training(steps=30, batch_size=32, learning_rate=1e-2)
+      >>> fitted = fit(jax.random.key(0), log_probs, labels, is_member, training=options)
+      >>> apply(fitted, log_probs[0], labels).shape
+      (40,)
     """
     outputs = _log_probs(log_probs)
     if outputs.shape[-1] != len(fitted.mean):
@@ -169,17 +204,17 @@ def apply(
 @jax.jit
 def _log_odds(fitted, log_probs, labels):
     inputs = _inputs(log_probs, labels, fitted.mean, fitted.scale)
-    every = jax.lax.map(lambda params: _log_odds_of(params, inputs), fitted.params)
+    by_model = jax.lax.map(lambda params: _log_odds_of(params, inputs), fitted.params)
     num_classes = len(fitted.fell_back)
-    model = jnp.where(fitted.fell_back, len(every) - 1, jnp.arange(num_classes))[labels]
-    return jnp.take_along_axis(every, model[None], axis=0)[0]
+    model = jnp.where(fitted.fell_back, len(by_model) - 1, jnp.arange(num_classes))[labels]
+    return jnp.take_along_axis(by_model, model[None], axis=0)[0]
 
 
 @functools.partial(jax.jit, static_argnames=("training",))
 def _train(
     key: PRNGKeyArray,
-    data: tuple[Any, Any],
-    mean_std: tuple[Any, Any],
+    data: tuple[Float[Array, "r c"], Int[Array, " r"]],
+    mean_std: tuple[Float[Array, " c"], Float[Array, " c"]],
     balanced: _BalancedRows,
     training: Training,
 ) -> Params:
@@ -191,24 +226,24 @@ def _train(
         chosen = rows[jax.random.randint(key, shape, 0, jnp.maximum(count, 1))]
         return _log_odds_of(params, _inputs(log_probs[chosen], labels[chosen], *mean_std))
 
-    def one(key, side):
+    def train_model(key, rows):
         init_key, train_key = jax.random.split(key)
 
         def loss(params, key):
             in_key, out_key = jax.random.split(key)
             return -_networks.gain(
-                log_odds(params, in_key, side.members, side.size),
-                log_odds(params, out_key, side.nonmembers, side.size),
+                log_odds(params, in_key, rows.members, rows.size),
+                log_odds(params, out_key, rows.nonmembers, rows.size),
             )
 
         params = _NET.init(init_key, _inputs(log_probs[:1], labels[:1], *mean_std))
         return _networks.minimise(train_key, loss, params, training=training)
 
-    return jax.vmap(one)(jax.random.split(key, len(balanced.size)), balanced)
+    return jax.vmap(train_model)(jax.random.split(key, len(balanced.size)), balanced)
 
 
 def _log_odds_of(params: Params, inputs: Float[Array, "b d"]) -> Float[Array, " b"]:
-    """The log odds that one attack model gives."""
+    """Computes the log odds of one attack model."""
     return jnp.asarray(_NET.apply(params, inputs))[:, 0]
 
 
@@ -219,9 +254,9 @@ def _inputs(log_probs: Any, labels: Any, mean: Any, scale: Any) -> Float[Array, 
 def _balanced(
     key: PRNGKeyArray, is_member: Bool[np.ndarray, " r"], group: Int[np.ndarray, " r"], k: int
 ) -> _BalancedRows:
-    """Equally many random IN and OUT rows of each of k groups.
+    """Draws equally many random IN and OUT rows of each of k groups.
 
-    Padded to a power of two, so that pools of similar size share one compiled program.
+    Rows are padded to a power of two, so that pools of similar size share a compiled program.
     """
     order = np.asarray(jax.random.permutation(key, len(is_member)))
     of_group, is_in = group[order], is_member[order]
@@ -235,7 +270,7 @@ def _balanced(
 
 
 def _examples(log_probs: Any, labels: Any, shadow_is_member: Any) -> _Examples:
-    """One row an output, after the checks."""
+    """Checks the arrays and flattens them to one row for each output."""
     outputs, is_member = _log_probs(log_probs), _shadows.as_bool(shadow_is_member)
     shape = len(is_member), len(labels)
     if outputs.ndim != 3 or not outputs.shape[:2] == is_member.shape == shape:
@@ -255,5 +290,5 @@ def _examples(log_probs: Any, labels: Any, shadow_is_member: Any) -> _Examples:
 def _log_probs(values: Shaped[Array | np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
     array = _networks.as_float64("log_probs", values)
     if array.max(initial=-np.inf) > 1e-2:
-        raise ValueError(f"Expected log-probabilities <= 0, got {array.max():g}.")
+        raise ValueError(f"Expected log probabilities <= 0, got {array.max():g}.")
     return np.maximum(array, _FLOOR).astype(np.float32)

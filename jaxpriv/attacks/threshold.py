@@ -1,4 +1,4 @@
-"""One threshold on a signal for all records, or one a class, chosen on shadow models.
+"""Threshold attack: a threshold on a signal, global or per class, chosen on shadow models.
 
 In the shapes below `m` counts shadow models, `n` records and `c` classes.
 """
@@ -12,16 +12,19 @@ from jaxpriv import _check
 from jaxpriv.attacks._shadows import IsMember
 from jaxpriv.metrics import roc
 
+__all__ = ["Fitted", "apply", "fit", "fit_per_class"]
+
 _LARGEST = float(np.finfo(np.float64).max)
 
 
 class Fitted(NamedTuple):
-    """One threshold, or one for each class; signals above it indicate members.
+    """Global threshold, and those of the classes; signals above it indicate members.
 
-    threshold: for all records; finite.
-    balanced_accuracy: of that threshold on the shadow models, so slightly optimistic.
-    by_class: from `fit_per_class`: the threshold of each class; None from `fit`.
-    fell_back: the classes that were too small and take the threshold for all; None from `fit`.
+    threshold: global threshold; finite.
+    balanced_accuracy: accuracy of the global threshold on the shadow models, so slightly
+      optimistic.
+    by_class: threshold of each class, from `fit_per_class`; None from `fit`.
+    fell_back: classes with too few signals, which use the global threshold; None from `fit`.
     """
 
     threshold: float
@@ -33,15 +36,15 @@ class Fitted(NamedTuple):
 def fit(shadow_signals: Shaped[Array | np.ndarray, "m n"], shadow_is_member: IsMember) -> Fitted:
     """Chooses the threshold with the best balanced accuracy over all shadow models pooled.
 
-    It lies halfway between the lowest signal above it and the next one below. The target takes no
-    part, so the attack's success on the target needs no correction for the choice.
+    The threshold lies halfway between two neighbouring signals. The target is not used, so the
+    success of the attack on the target needs no correction for the choice.
 
     Args:
-      shadow_signals: signal of each record under each shadow model, e.g. negative losses.
+      shadow_signals: signal of each record under each shadow model, such as negative losses.
       shadow_is_member: which records each shadow model was trained on.
 
     Returns:
-      The threshold; at the highest signal, where no threshold beats a coin.
+      The threshold; the highest signal if no threshold is better than guessing.
 
     Raises:
       ValueError: for NaN, no members or no non-members, or unequal shapes.
@@ -49,6 +52,13 @@ def fit(shadow_signals: Shaped[Array | np.ndarray, "m n"], shadow_is_member: IsM
     References:
       Yeom et al., Privacy Risk in Machine Learning: Analyzing the Connection to Overfitting,
       2018, Adversary 2, with the threshold learned on shadow models.
+
+    Example:
+      >>> shadow_signals = np.array([[-0.1, -2.0, -0.3], [-3.0, -0.2, -1.0]])
+      >>> is_member = np.array([[True, False, True], [False, True, False]])
+      >>> fitted = fit(shadow_signals, is_member)
+      >>> round(fitted.threshold, 2), fitted.balanced_accuracy
+      (-0.65, 1.0)
     """
     signals = _check.real_array("shadow_signals", shadow_signals)
     is_member = np.asarray(shadow_is_member)
@@ -76,18 +86,18 @@ def fit_per_class(
     num_classes: int,
     min_rows: int = 50,
 ) -> Fitted:
-    """Chooses a threshold for each class, and one for all where a class has too few signals.
+    """Chooses a threshold for each class with enough signals.
 
     Args:
       shadow_signals: signal of each record under each shadow model.
       shadow_is_member: which records each shadow model was trained on.
       labels: true classes; [n], [n, 1] or one-hot.
-      num_classes: c.
-      min_rows: a class with fewer member or fewer non-member signals, over all shadow models
-        pooled, takes the threshold for all: with few signals the best threshold is noise.
+      num_classes: number of classes, c.
+      min_rows: minimum number of member signals and of non-member signals of a class, over all
+        shadow models; a class with fewer uses the global threshold.
 
     Returns:
-      The thresholds, and which classes take the one for all.
+      The thresholds, and which classes use the global one.
 
     Raises:
       ValueError: for what `fit` refuses, labels out of range, unequal lengths, or min_rows < 1.
@@ -95,6 +105,14 @@ def fit_per_class(
     References:
       Song and Mittal, Systematic Evaluation of Privacy Risks of Machine Learning Models, 2021,
       section 3.2.2.
+
+    Example:
+      >>> shadow_signals = np.array([[-0.1, -2.0, -0.3], [-3.0, -0.2, -1.0]])
+      >>> is_member = np.array([[True, False, True], [False, True, False]])
+      >>> labels = np.array([0, 1, 0])
+      >>> fitted = fit_per_class(shadow_signals, is_member, labels, num_classes=2, min_rows=1)
+      >>> fitted.by_class.round(2)
+      array([-0.65, -1.1 ])
     """
     _check.positive_int(min_rows=min_rows)
     signals, is_member = np.asarray(shadow_signals), np.asarray(shadow_is_member)
@@ -119,16 +137,21 @@ def apply(
     """Scores records by how far their signal lies above the threshold.
 
     Args:
-      fitted: from `fit` or `fit_per_class`.
-      signals: of the target, of the kind that the fit saw.
-      labels: true classes; required by, and only by, a fit per class.
+      fitted: fitted attack, from `fit` or `fit_per_class`.
+      signals: signal of each record under the target, the same signal as in the fit.
+      labels: true classes; required after `fit_per_class`, refused after `fit`.
 
     Returns:
-      signal - threshold; > 0 indicates a member. Infinite signals stay infinite.
+      signal - threshold; > 0 indicates a member. Infinite signals remain infinite, except at a
+      threshold that stands for the same infinity.
 
     Raises:
-      ValueError: for NaN, unequal lengths, labels out of range, or labels where the fit has one
-        threshold (and none where it has one a class).
+      ValueError: for NaN, unequal lengths, labels out of range, or labels that are missing or
+        refused.
+
+    Example:
+      >>> apply(Fitted(threshold=-0.75, balanced_accuracy=1.0), np.array([-0.25, -1.0]))
+      array([ 0.5 , -0.25])
     """
     values = _check.scores(signals, name="signals")
     if (labels is None) != (fitted.by_class is None):
@@ -140,4 +163,7 @@ def apply(
         _check.same_length(signals=values, labels=classes)
         threshold = fitted.by_class[classes]
     with np.errstate(over="ignore"):
-        return values - threshold
+        result = values - threshold
+    # `fit` clips its threshold, so infinity may lie at it rather than above it.
+    at_threshold = np.isinf(values) & (np.clip(values, -_LARGEST, _LARGEST) == threshold)
+    return np.where(at_threshold, 0.0, result)

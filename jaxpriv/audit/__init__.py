@@ -1,17 +1,17 @@
-"""What attacks prove: lower bounds on epsilon, and tests of the noise itself."""
+"""Privacy audits: lower bounds on epsilon from attack scores, and tests of the noise itself."""
 
 from jaxpriv.audit import bounds, independent_runs, noise, one_run
 from jaxpriv.audit.bounds import LowerBounds, lower_bounds
-from jaxpriv.audit.noise import NoiseFindings, check_noise, residuals_of
+from jaxpriv.audit.noise import NoiseFindings, check_noise, collect_residuals
 
 __all__ = [
     "LowerBounds",
     "NoiseFindings",
     "bounds",
     "check_noise",
+    "collect_residuals",
     "independent_runs",
     "lower_bounds",
     "noise",
     "one_run",
-    "residuals_of",
 ]

@@ -1,43 +1,64 @@
-"""All lower bounds on epsilon that one set of scores supports."""
+"""All lower bounds on epsilon that one set of scores supports.
+
+scores, is_member --module of the design, both orientations--> epsilon and mu -> LowerBounds
+"""
 
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Array, Shaped
 
 from jaxpriv import _check
-from jaxpriv._types import RELATIONS, Relation
+from jaxpriv._types import RELATIONS, Column, Relation
 from jaxpriv.accounting import gaussian
 from jaxpriv.audit import independent_runs, one_run
 
+__all__ = ["DESIGNS", "KEYS", "Design", "LowerBounds", "lower_bounds"]
+
 Design = Literal["independent_runs", "one_run"]
+"""How the scores were obtained; see `lower_bounds`."""
+
 DESIGNS: tuple[Design, ...] = ("independent_runs", "one_run")
+
 KEYS: tuple[str, ...] = ("clopper_pearson", "gdp", "one_run", "one_run_fdp")
+"""Names of the bounds, which are fields of LowerBounds."""
+
+_KEYS_BY_DESIGN: dict[str, tuple[str, str]] = {
+    "independent_runs": ("clopper_pearson", "gdp"),
+    "one_run": ("one_run", "one_run_fdp"),
+}
+"""The bound for every mechanism, and the bound that assumes a Gaussian one."""
 
 _REASON_BY_DESIGN = {
     "independent_runs": "needs one fair coin for each of many canaries in one training",
     "one_run": "needs independent trainings, and canaries of one training are not independent",
 }
-_REVERSED = 0.1
-"""Share of the error that the reversed orientation may spend: it is seldom the right one."""
+_REVERSED_SHARE = 0.1
+"""Share of the error spent on the reversed orientation, which is rarely the better one."""
 
-_INFINITE = "a Gaussian trade-off has no finite epsilon at delta 0; mu holds its lower bound"
+_GAUSSIAN = "the trade-off function of the mechanism is Gaussian"
+_LARGE_DELTA = (
+    "at delta={delta:g} {n} canaries of one training cannot bound epsilon, even if every guess is "
+    "correct"
+)
+_INFINITE = "a Gaussian trade-off has no finite epsilon at delta 0; see mu for its lower bound"
 _NEIGHBOURS = {
     "add_or_remove_one": "The canary, or group, was added or left out, all else being equal.",
-    "replace_one": "The canary was exchanged for another record of its own, all else being equal; "
+    "replace_one": "The canary was exchanged for another record, all else being equal; "
     "the bound does not hold for replace_one where it was added or left out.",
 }
 
 
 class LowerBounds(NamedTuple):
-    """Lower bounds on epsilon at `delta`; each by itself holds with probability `confidence`.
+    """Lower bounds on epsilon at `delta`; each one holds with probability `confidence`.
 
-    clopper_pearson, one_run: hold for every mechanism.
-    gdp, one_run_fdp: assume that the trade-off of the mechanism is Gaussian.
-    mu: what those two derive from, by their names: bounds on mu of Gaussian differential privacy.
-    not_applicable: for each of the four that is None, why.
-    meaning: the neighbours that the bounds are for.
+    clopper_pearson, one_run: bounds for every mechanism.
+    gdp, one_run_fdp: bounds for mechanisms whose trade-off function is Gaussian.
+    mu: lower bounds on mu of Gaussian differential privacy, from which the last two are computed,
+      by their names.
+    assumptions: what a bound assumes of the mechanism, by the name of the bound.
+    not_applicable: for each of the four bounds that is None, the reason.
+    meaning: the neighbouring data sets that the bounds apply to.
     """
 
     clopper_pearson: float | None
@@ -45,6 +66,7 @@ class LowerBounds(NamedTuple):
     one_run: float | None
     one_run_fdp: float | None
     mu: dict[str, float | None]
+    assumptions: dict[str, str]
     not_applicable: dict[str, str]
     meaning: str
     confidence: float
@@ -54,33 +76,35 @@ class LowerBounds(NamedTuple):
 
 
 def lower_bounds(
-    scores: Shaped[Array | np.ndarray, "..."],
-    is_member: Shaped[Array | np.ndarray, "..."],
+    scores: Column,
+    is_member: Column,
     *,
     design: Design,
     delta: float,
     relation: Relation,
     confidence: float,
 ) -> LowerBounds:
-    """Bounds the epsilon of a training from below, by attack scores.
+    """Bounds the epsilon of training from below, by attack scores.
 
-    Thresholds and numbers of guesses are chosen on these scores, and the choice is charged to the
-    error 1 - confidence. Scores that point the other way bound epsilon as well: the declared
-    orientation, higher = more likely a member, is charged nine tenths of the error, the reversed
-    one a tenth, and the larger bound is given.
+    Thresholds and numbers of guesses are chosen on the same scores; this choice is included in the
+    error 1 - confidence. Reversed scores bound epsilon as well. The declared orientation, higher =
+    more likely a member, may spend nine tenths of the error and the reversed one a tenth, and the
+    larger bound is returned.
 
     Args:
-      scores: [n]; a row is a training (`independent_runs`) or a canary (`one_run`).
-      is_member: [n]: in that training, the record was in; or the canary's coin put it in.
-      design: `independent_runs`: trainings with own randomness each, one bit each.
-        `one_run`: one training, and each canary was put in by its own fair coin.
-      delta: at which epsilon is bounded, in [0, 1).
-      relation: how the canaries were varied; it cannot be verified from the scores. A canary that
-        is in or out is `add_or_remove_one`; one that is exchanged for another, `replace_one`.
-      confidence: probability with which each bound holds, in (0, 1).
+      scores: [n]; a row is a training run (`independent_runs`) or a canary (`one_run`).
+      is_member: [n]; whether the record was in the training run, or whether the coin of the canary
+        included it.
+      design: `independent_runs`: training runs with independent randomness that differ in one
+        record. `one_run`: one training run, which includes each canary by its own fair coin.
+      delta: delta at which epsilon is bounded, in [0, 1).
+      relation: how the canaries were varied; it cannot be verified from the scores. For a canary
+        that is included or left out it is `add_or_remove_one`, for one that is exchanged for
+        another record `replace_one`.
+      confidence: confidence level of each bound, in (0, 1).
 
     Returns:
-      The bounds in nats; 0 where the scores prove nothing, None where a bound does not apply.
+      The bounds in nats; 0 if the scores show no leak, None if a bound does not apply.
 
     Raises:
       ValueError: if an argument is out of range, for NaN, one class only, unequal lengths, or
@@ -90,42 +114,43 @@ def lower_bounds(
       See `independent_runs` and `one_run`.
 
     Example:
-      >>> scores, is_member = np.arange(200.0), np.arange(200) >= 100
-      >>> bounds = lower_bounds(scores, is_member, design="independent_runs", delta=0.0,
-      ...                       relation="add_or_remove_one", confidence=0.95)
-      >>> round(bounds.clopper_pearson, 3), bounds.one_run
-      (2.857, None)
+      >>> import numpy as np
+      >>> import jaxpriv as jp
+      >>> scores, is_member = np.arange(200.0), np.arange(200) >= 100  # perfect separation
+      >>> result = jp.audit.lower_bounds(
+      ...     scores, is_member, design="independent_runs", delta=0.0,
+      ...     relation="add_or_remove_one", confidence=0.95)
+      >>> round(result.clopper_pearson, 2), result.one_run
+      (2.86, None)
+      >>> result.not_applicable["one_run"]
+      'needs one fair coin for each of many canaries in one training'
     """
     _check.one_of(DESIGNS, design=design)
     _check.one_of(RELATIONS, relation=relation)
-    if design == "independent_runs":
-        module, assumption_free, gaussian_key, inapplicable = (
-            independent_runs,
-            "clopper_pearson",
-            "gdp",
-            KEYS[2:],
-        )
-    else:
-        module, assumption_free, gaussian_key, inapplicable = (
-            one_run,
-            "one_run",
-            "one_run_fdp",
-            KEYS[:2],
-        )
+    module = {"independent_runs": independent_runs, "one_run": one_run}[design]
+    assumption_free, gaussian_key = _KEYS_BY_DESIGN[design]
     bounds: dict[str, float | None] = dict.fromkeys(KEYS)
     bounds[assumption_free] = _best_of_orientations(
-        lambda values, share: module.epsilon_of_scores(
-            values, is_member, delta=delta, confidence=share
+        lambda values, level: module.epsilon_of_scores(
+            values, is_member, delta=delta, confidence=level
         ),
         scores,
         confidence,
     )
     mu = _best_of_orientations(
-        lambda values, share: module.mu_of_scores(values, is_member, confidence=share),
+        lambda values, level: module.mu_of_scores(values, is_member, confidence=level),
         scores,
         confidence,
     )
-    reasons = dict.fromkeys(inapplicable, _REASON_BY_DESIGN[design])
+    reasons = dict.fromkeys(
+        (key for key in KEYS if key not in _KEYS_BY_DESIGN[design]), _REASON_BY_DESIGN[design]
+    )
+    if design == "one_run" and bounds[assumption_free] == 0:
+        level = 1 - (1 - _REVERSED_SHARE) * (1 - confidence)
+        n = np.size(np.asarray(scores))
+        if one_run.largest_epsilon(n, delta=delta, confidence=level) == 0:
+            bounds[assumption_free] = None
+            reasons[assumption_free] = _LARGE_DELTA.format(delta=delta, n=n)
     if mu == 0:
         bounds[gaussian_key] = 0.0
     elif delta == 0:
@@ -135,6 +160,7 @@ def lower_bounds(
     return LowerBounds(
         **bounds,
         mu={key: mu if key == gaussian_key else None for key in ("gdp", "one_run_fdp")},
+        assumptions={gaussian_key: _GAUSSIAN},
         not_applicable=reasons,
         meaning=_NEIGHBOURS[relation],
         confidence=confidence,
@@ -145,12 +171,12 @@ def lower_bounds(
 
 
 def _best_of_orientations(
-    bound: Callable[[Shaped[Array | np.ndarray, "..."], float], float],
-    scores: Shaped[Array | np.ndarray, "..."],
+    bound: Callable[[Column, float], float],
+    scores: Column,
     confidence: float,
 ) -> float:
-    """The larger of the bounds from the scores and from their reverse, at one budget."""
+    """Returns the larger of the bounds from the scores and from the reversed scores."""
     _check.open_unit(confidence=confidence)
     error = 1 - confidence
-    forward = bound(scores, 1 - (1 - _REVERSED) * error)
-    return max(forward, bound(-np.asarray(scores).astype(np.float64), 1 - _REVERSED * error))
+    forward = bound(scores, 1 - (1 - _REVERSED_SHARE) * error)
+    return max(forward, bound(-np.asarray(scores).astype(np.float64), 1 - _REVERSED_SHARE * error))

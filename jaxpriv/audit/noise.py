@@ -1,7 +1,9 @@
-"""Tests of the noise itself, for what no attack score can see.
+"""Tests of the noise itself, for errors that attack scores cannot detect.
 
-The residuals are what was released minus what should have been released without noise, such as a
-noisy sum minus the clipped sum. In the shapes below `t` counts steps and `d` entries of a leaf.
+    released values - exact values = residuals --tests--> p-values --Holm--> rejected tests
+
+An example of a residual is a noisy sum minus the clipped sum. In the shapes below `t` counts steps
+and `d` entries of a leaf.
 """
 
 import itertools
@@ -17,21 +19,26 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Shaped
 from jaxpriv import _check
 from jaxpriv._types import Keys
 
-_ENTRIES = 2**14
-"""Entries of a leaf by which steps are compared: the cost grows with the square of the steps."""
+__all__ = ["NoiseFindings", "check_noise", "collect_residuals", "holm"]
 
-_FAR = 37.0
-"""Standard deviations beyond which a probability is 0 in float64."""
+_MAX_ENTRIES = 2**14
+"""Number of entries of a leaf by which steps are compared, as the cost is steps^2 * entries."""
+
+_MAX_LAG = 32
+"""Largest distance of steps in the test of lags, each of which takes part in its correction."""
+
+_MAX_SCORE = 37.0
+"""Limit of normal scores: the probability beyond it is about 1e-299."""
 
 
 class NoiseFindings(NamedTuple):
-    """p-values of each test, and which fail.
+    """The p-value of each test, and the tests that reject the noise.
 
-    std_ratio: observed standard deviation / the stated one, over all entries.
-    p_values: valid at any size; one test each.
-    adjusted: after Holm's correction for the number of tests.
-    rejected: those whose adjusted p-value is at most the level; right noise has any with
-      probability at most the level.
+    std_ratio: observed standard deviation / stated standard deviation, over all entries.
+    p_values: p-value of each test by name; they are valid at any size.
+    adjusted: p-values after Holm's correction for the number of tests.
+    rejected: names of the tests whose adjusted p-value is at most the level. For correct noise
+      the probability of any rejection is at most the level.
     """
 
     std_ratio: float
@@ -47,25 +54,32 @@ def check_noise(
     level: float,
     batch_sizes: Shaped[Array | np.ndarray, " t"] | None = None,
 ) -> NoiseFindings:
-    """Tests that residuals are independent N(0, std^2), for the breaks that training code has.
+    """Tests whether residuals are independent N(0, std^2), against typical errors in training code.
 
-    The tests: `level LEAF`: sum of squares / std^2 is chi-square. `level of a step`: so it is
-    in each step. `shape LEAF`: the entries are normal (Kolmogorov-Smirnov). `steps`: no two steps
-    correlate, compared by 16,384 entries spread over a large leaf; stack several runs, or the
-    steps before and after a resume, on the leading axis, and noise that is repeated shows here,
-    unless it is shifted or permuted. `leaves`: no two leaves correlate, as they do under one
-    key. `entries LEAF`: neighbours along an axis do not correlate, as they do where noise is
-    broadcast. `batch_size`: the energy of a step does not follow its realised batch size.
+    The tests, by name:
+      `level LEAF`: the sum of squares / std^2 is chi-square.
+      `level of a step`: the same in each step, over all leaves.
+      `level of an entry LEAF`: the same for each entry, over all steps, as noise may be missing on
+        some entries.
+      `shape LEAF`: the entries are normal (Kolmogorov-Smirnov).
+      `steps`: no two steps are correlated; at most 16,384 entries of a leaf are compared. To detect
+        repeated noise across runs, or across a resume, stack their steps on the leading axis.
+        Noise that is repeated in shifted or permuted form is not detected.
+      `lags`: steps are not correlated with those up to 32 steps later, over all such pairs at once,
+        which detects weak correlation between many steps.
+      `leaves`: no two leaves are correlated, as they are if they share a key.
+      `entries LEAF`: neighbours along an axis are not correlated, as they are if noise is
+        broadcast.
+      `batch_size`: the sum of squares of a step does not depend on its realised batch size.
 
     Args:
-      residuals: leaves [t, ...]; rounding must be far below std.
+      residuals: pytree with leaves [t, ...]; their rounding error must be far below std.
       std: stated standard deviation, in the units of the residuals; > 0.
-      level: probability with which right noise may be rejected, in (0, 1).
-      batch_sizes: realised batch sizes of the steps, which differ; None tests nothing against
-        them.
+      level: probability with which correct noise may be rejected, in (0, 1).
+      batch_sizes: realised batch size of each step; they must differ. None omits the last test.
 
     Returns:
-      The findings, tests in the order above; those that the shapes do not allow are absent.
+      The findings, with tests in the order above; tests that need other shapes are absent.
 
     Raises:
       ValueError: if an argument is out of range, no residuals are given, lengths differ, a
@@ -73,19 +87,30 @@ def check_noise(
 
     References:
       Holm, A Simple Sequentially Rejective Multiple Test Procedure, 1979.
+
+    Example:
+      >>> import numpy as np
+      >>> import jaxpriv as jp
+      >>> noise = np.random.default_rng(1).normal(scale=2.0, size=(10, 100))  # 10 steps
+      >>> jp.audit.check_noise(noise, std=2.0, level=0.01).rejected
+      ()
+      >>> jp.audit.check_noise(noise, std=3.0, level=0.01).rejected
+      ('level noise', 'level of a step', 'shape noise')
     """
     _check.positive(std=std)
     _check.open_unit(level=level)
     leaves = _leaves(residuals, std)
     flat = {name: leaf.reshape(len(leaf), -1) for name, leaf in leaves.items()}
-    p_values = {f"level {name}": _level(leaf) for name, leaf in flat.items()}
-    p_values |= _level_of_steps(flat)
-    p_values |= {f"shape {name}": _shape(leaf) for name, leaf in flat.items()}
-    p_values |= _of_steps(flat) | _of_leaves(flat)
+    p_values = {f"level {name}": _level_pvalue(leaf) for name, leaf in flat.items()}
+    p_values |= _test_level_of_steps(flat)
+    for name, leaf in flat.items():
+        p_values |= _test_level_of_entries(name, leaf)
+    p_values |= {f"shape {name}": _shape_pvalue(leaf) for name, leaf in flat.items()}
+    p_values |= _test_steps(flat) | _test_lags(flat) | _test_leaves(flat)
     for name, leaf in leaves.items():
-        p_values |= _of_entries(name, leaf)
+        p_values |= _test_entries(name, leaf)
     if batch_sizes is not None:
-        p_values |= _of_batch_sizes(flat, np.asarray(batch_sizes, np.float64))
+        p_values |= _test_batch_sizes(flat, np.asarray(batch_sizes, np.float64))
     adjusted = holm(p_values)
     squares = sum(float(np.square(leaf).sum()) for leaf in flat.values())
     return NoiseFindings(
@@ -96,20 +121,35 @@ def check_noise(
     )
 
 
-def residuals_of(keys: Keys, release: Callable[[PRNGKeyArray], PyTree], *, exact: PyTree) -> PyTree:
-    """Releases once for each key and subtracts the exact value, as `check_noise` expects.
+def collect_residuals(
+    keys: Keys, release: Callable[[PRNGKeyArray], PyTree], *, exact: PyTree
+) -> PyTree:
+    """Releases a value once per key and subtracts the exact value.
 
     Args:
-      keys: one for each step.
-      release: `release(key) -> noisy value`, such as a noisy sum or a whole training step.
-      exact: the value without noise, of the same structure. Warns where it is zero everywhere:
-        then the noise alone is tested, as when every gradient was NaN and counted as zero.
+      keys: one PRNG key per step.
+      release: function `release(key) -> noisy value`, such as a noisy sum or a training step.
+      exact: the value without noise, of the same structure. A warning is issued if it is zero
+        everywhere, as it is if every gradient was NaN and counted as zero.
 
     Returns:
-      The residuals; leaves [t, ...].
+      The residuals, with leaves [t, ...], for `check_noise`.
 
     Raises:
       ValueError: if the exact value is not finite.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import jaxpriv as jp
+      >>> total = jnp.arange(50.0)
+      >>> def release(key):
+      ...     return total + 2.0 * jax.random.normal(key, total.shape)
+      >>> keys = jax.random.split(jax.random.key(0), 20)
+      >>> residuals = jp.audit.collect_residuals(keys, release, exact=total)
+      >>> residuals.shape
+      (20, 50)
+      >>> jp.audit.check_noise(residuals, std=2.0, level=1e-3).rejected
+      ()
     """
     leaves = jax.tree_util.tree_leaves_with_path(exact)
     for path, leaf in leaves:
@@ -125,27 +165,39 @@ def residuals_of(keys: Keys, release: Callable[[PRNGKeyArray], PyTree], *, exact
             stacklevel=2,
         )
     noisy = jax.lax.map(release, keys)
-    return jax.tree.map(lambda value, middle: value - middle, noisy, exact)
+    return jax.tree.map(lambda value, centre: value - centre, noisy, exact)
 
 
 def holm(p_values: dict[str, float]) -> dict[str, float]:
-    """Adjusts p-values so that comparing each with a level bounds the family's error by it.
+    """Adjusts p-values for multiple tests by Holm's method.
+
+    Rejecting the tests whose adjusted p-value is at most a level has a family-wise error of at most
+    that level, whatever the dependence of the tests. statsmodels has the same function, but its
+    import takes seconds.
 
     Args:
-      p_values: of the tests, in any dependence.
+      p_values: p-value of each test, by name.
 
     Returns:
-      The adjusted ones, in the same order.
+      The adjusted p-values, in the same order.
+
+    References:
+      Holm, A Simple Sequentially Rejective Multiple Test Procedure, 1979.
+
+    Example:
+      >>> from jaxpriv.audit import noise
+      >>> noise.holm({"level": 0.01, "shape": 0.04, "steps": 0.5})
+      {'level': 0.03, 'shape': 0.08, 'steps': 0.5}
     """
-    adjusted, most = {}, 0.0
+    adjusted, largest = {}, 0.0
     for rank, (name, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
-        most = max(most, min(1.0, (len(p_values) - rank) * p))
-        adjusted[name] = most
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p))
+        adjusted[name] = largest
     return {name: adjusted[name] for name in p_values}
 
 
 def _leaves(residuals: PyTree, std: float) -> dict[str, Float[np.ndarray, "t ..."]]:
-    """The leaves by name, in units of std."""
+    """Returns the leaves by name, in units of std."""
     named = {
         jax.tree_util.keystr(path) or "noise": np.asarray(leaf).astype(np.float64) / std
         for path, leaf in jax.tree_util.tree_leaves_with_path(residuals)
@@ -166,7 +218,8 @@ def _leaves(residuals: PyTree, std: float) -> dict[str, Float[np.ndarray, "t ...
     return named
 
 
-def _level(leaf: Float[np.ndarray, "..."]) -> float:
+def _level_pvalue(leaf: Float[np.ndarray, "..."]) -> float:
+    """Returns the two-sided p-value of the sum of squares, which is chi-square."""
     from scipy import special
 
     energy = float(np.square(leaf).sum())
@@ -174,55 +227,77 @@ def _level(leaf: Float[np.ndarray, "..."]) -> float:
     return min(1.0, 2 * float(min(tails)))
 
 
-def _level_of_steps(flat: dict[str, Float[np.ndarray, "t d"]]) -> dict[str, float]:
-    """The energy of every step, over all leaves."""
+def _test_level_of_steps(flat: dict[str, Float[np.ndarray, "t d"]]) -> dict[str, float]:
+    """Tests the sum of squares of every step, over all leaves."""
     joined = [np.concatenate(rows) for rows in zip(*flat.values(), strict=True)]
-    return _smallest("level of a step", np.array([_level(row) for row in joined]))
+    return _combine("level of a step", np.array([_level_pvalue(row) for row in joined]))
 
 
-def _shape(leaf: Float[np.ndarray, "t d"]) -> float:
+def _test_level_of_entries(name: str, leaf: Float[np.ndarray, "t d"]) -> dict[str, float]:
+    """Tests the sum of squares of each entry over all steps."""
+    from scipy import special
+
+    energy = np.square(leaf).sum(axis=0)
+    tails = np.minimum(special.chdtr(len(leaf), energy), special.chdtrc(len(leaf), energy))
+    return _combine(f"level of an entry {name}", np.minimum(1.0, 2 * tails))
+
+
+def _shape_pvalue(leaf: Float[np.ndarray, "t d"]) -> float:
+    """Returns the p-value of a Kolmogorov-Smirnov test of normality."""
     from scipy import stats
 
-    return float(stats.kstest(_spread_out(leaf.reshape(1, -1))[0], "norm").pvalue)
+    return float(stats.kstest(_select_entries(leaf.reshape(1, -1))[0], "norm").pvalue)
 
 
-def _spread_out(leaf: Float[np.ndarray, "t d"]) -> Float[np.ndarray, "t e"]:
-    """Selects at most _ENTRIES columns, evenly spread."""
-    columns = np.linspace(0, leaf.shape[1] - 1, min(_ENTRIES, leaf.shape[1]))
+def _select_entries(leaf: Float[np.ndarray, "t d"]) -> Float[np.ndarray, "t e"]:
+    """Selects at most _MAX_ENTRIES columns, evenly spread."""
+    columns = np.linspace(0, leaf.shape[1] - 1, min(_MAX_ENTRIES, leaf.shape[1]))
     return leaf[:, np.round(columns).astype(np.int64)]
 
 
-def _of_steps(flat: dict[str, Float[np.ndarray, "t d"]]) -> dict[str, float]:
-    """Every two steps, over all leaves."""
-    joined = np.concatenate([_spread_out(leaf) for leaf in flat.values()], axis=1)
-    rows = _unit(joined)
+def _test_steps(flat: dict[str, Float[np.ndarray, "t d"]]) -> dict[str, float]:
+    """Tests the correlation of every two steps, over all leaves."""
+    joined = np.concatenate([_select_entries(leaf) for leaf in flat.values()], axis=1)
+    rows = _normalise(joined)
     cosines = (rows @ rows.T)[np.triu_indices(len(rows), 1)]
-    return _smallest("steps", _uncorrelated(cosines, joined.shape[1]))
+    return _combine("steps", _correlation_pvalues(cosines, joined.shape[1]))
 
 
-def _of_leaves(flat: dict[str, Float[np.ndarray, "t d"]]) -> dict[str, float]:
-    """Every two leaves, over the entries that both have."""
+def _test_lags(flat: dict[str, Float[np.ndarray, "t d"]]) -> dict[str, float]:
+    """Tests the correlation of steps a lag apart, for each lag over pairs that share no step."""
+    joined = np.concatenate([_select_entries(leaf) for leaf in flat.values()], axis=1)
+    num_steps = len(joined)
+    p_values = []
+    for lag in range(1, min(_MAX_LAG, num_steps // 2) + 1):
+        first = np.arange(num_steps - lag)
+        first = first[first // lag % 2 == 0]
+        p_values.append(_correlation_pvalue(joined[first], joined[first + lag]))
+    return _combine("lags", np.array(p_values))
+
+
+def _test_leaves(flat: dict[str, Float[np.ndarray, "t d"]]) -> dict[str, float]:
+    """Tests the correlation of every two leaves, over the entries that both have."""
     p_values = [
-        _two(a[:, : b.shape[1]], b[:, : a.shape[1]])
+        _correlation_pvalue(a[:, : b.shape[1]], b[:, : a.shape[1]])
         for a, b in itertools.combinations(flat.values(), 2)
     ]
-    return _smallest("leaves", np.array(p_values))
+    return _combine("leaves", np.array(p_values))
 
 
-def _of_entries(name: str, leaf: Float[np.ndarray, "t ..."]) -> dict[str, float]:
-    """The even entries along each axis but the first, against the odd ones after them."""
+def _test_entries(name: str, leaf: Float[np.ndarray, "t ..."]) -> dict[str, float]:
+    """Tests the even entries along each axis but the first against the odd ones after them."""
     p_values = []
     for axis in range(1, leaf.ndim):
-        if (pairs := leaf.shape[axis] // 2) > 0:
-            moved = np.moveaxis(leaf, axis, 0)[: 2 * pairs]
-            p_values.append(_two(moved[0::2], moved[1::2]))
-    return _smallest(f"entries {name}", np.array(p_values))
+        if (num_pairs := leaf.shape[axis] // 2) > 0:
+            moved = np.moveaxis(leaf, axis, 0)[: 2 * num_pairs]
+            p_values.append(_correlation_pvalue(moved[0::2], moved[1::2]))
+    return _combine(f"entries {name}", np.array(p_values))
 
 
-def _of_batch_sizes(
+def _test_batch_sizes(
     flat: dict[str, Float[np.ndarray, "t d"]], sizes: Float[np.ndarray, " t"]
 ) -> dict[str, float]:
-    """The steps' energies, as normal scores of their chi-square, regressed on the batch sizes."""
+    """Tests a regression of the sums of squares, as normal scores, on the batch sizes."""
     from scipy import special
 
     leaves = list(flat.values())
@@ -233,22 +308,24 @@ def _of_batch_sizes(
     energy = np.sum([np.square(leaf).sum(axis=1) for leaf in leaves], axis=0)
     entries = sum(leaf.shape[1] for leaf in leaves)
     below, above = special.chdtr(entries, energy), special.chdtrc(entries, energy)
+    # Each tail is used where it is the smaller one, so that no score is infinite by rounding.
     score = np.where(below < above, special.ndtri(below), -special.ndtri(above))
-    z = float(centred @ np.clip(score, -_FAR, _FAR)) / float(np.linalg.norm(centred))
+    z = float(centred @ np.clip(score, -_MAX_SCORE, _MAX_SCORE)) / float(np.linalg.norm(centred))
     return {"batch_size": 2 * float(special.ndtr(-abs(z)))}
 
 
-def _two(a: Float[np.ndarray, "..."], b: Float[np.ndarray, "..."]) -> float:
-    cosine = _unit(a.reshape(1, -1)) @ _unit(b.reshape(1, -1)).T
-    return float(_uncorrelated(cosine[0], a.size)[0])
+def _correlation_pvalue(a: Float[np.ndarray, "..."], b: Float[np.ndarray, "..."]) -> float:
+    """Returns the two-sided p-value of the correlation of two arrays."""
+    cosine = _normalise(a.reshape(1, -1)) @ _normalise(b.reshape(1, -1)).T
+    return float(_correlation_pvalues(cosine[0], a.size)[0])
 
 
-def _unit(rows: Float[np.ndarray, "r d"]) -> Float[np.ndarray, "r d"]:
+def _normalise(rows: Float[np.ndarray, "r d"]) -> Float[np.ndarray, "r d"]:
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-150)
 
 
-def _uncorrelated(cosines: Float[np.ndarray, " c"], size: int) -> Float[np.ndarray, " c"]:
-    """Two-sided p-values: between Gaussian vectors, cosine^2 is Beta(1/2, (size - 1)/2)."""
+def _correlation_pvalues(cosines: Float[np.ndarray, " c"], size: int) -> Float[np.ndarray, " c"]:
+    """Returns two-sided p-values: cosine^2 of two Gaussian vectors is Beta(1/2, (size - 1)/2)."""
     from scipy import special
 
     if size == 1:
@@ -256,6 +333,6 @@ def _uncorrelated(cosines: Float[np.ndarray, " c"], size: int) -> Float[np.ndarr
     return special.betainc((size - 1) / 2, 0.5, np.clip(1 - np.square(cosines), 0, 1))
 
 
-def _smallest(name: str, p_values: Float[np.ndarray, " c"]) -> dict[str, float]:
-    """One test of several: the smallest p-value, times how many there are."""
+def _combine(name: str, p_values: Float[np.ndarray, " c"]) -> dict[str, float]:
+    """Combines several p-values into one test by Bonferroni's correction."""
     return {name: min(1.0, p_values.size * float(p_values.min()))} if p_values.size else {}

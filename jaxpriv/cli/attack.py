@@ -1,26 +1,29 @@
-"""`jaxpriv attack`: membership inference from a file of scores or logits."""
+"""The command `jaxpriv attack`: membership inference from a file of scores or logits."""
 
 import collections
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from jaxpriv.cli import common
+from jaxpriv.cli import _common
 
 if TYPE_CHECKING:
     import numpy as np
 
     from jaxpriv.attacks import Attack as SuiteAttack
     from jaxpriv.attacks import Evidence
-    from jaxpriv.metrics.slices import Slices
+    from jaxpriv.metrics.slices import Slice, Slices
     from jaxpriv.metrics.verdict import Comparison
+
+__all__ = ["Attack", "run_attack"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attack(common.Common):
+class Attack(_common.Common):
     """Evaluate membership inference from a file of scores or logits of any framework."""
 
     scores: tyro.conf.Positional[Path]
@@ -33,8 +36,29 @@ class Attack(common.Common):
     """Random seed of the attacks that train a network."""
 
 
-def run_attack(command: Attack, argv: list[str]) -> common.Answer:
-    """Runs every attack that the file supports, and measures each."""
+def run_attack(command: Attack, argv: Sequence[str]) -> _common.Answer:
+    """Runs every attack that the file supports, and measures its success.
+
+    Args:
+      command: parsed options.
+      argv: arguments of the program; not used.
+
+    Returns:
+      JSON object and lines of text.
+
+    Raises:
+      ValueError: if the file is damaged or lacks `is_member`.
+
+    Example:
+      >>> import tempfile
+      >>> import numpy as np
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     path = Path(folder, "scores.npz")
+      ...     np.savez(path, scores=[1.0, 3.0, 2.0, 4.0], is_member=[0, 0, 1, 1])
+      ...     answer = run_attack(Attack(scores=path), [])
+      >>> answer.json["auc"], answer.json["strongest"]
+      (0.75, 'signals')
+    """
     del argv
     import jax
     import numpy as np
@@ -42,28 +66,28 @@ def run_attack(command: Attack, argv: list[str]) -> common.Answer:
     from jaxpriv.attacks import suite
     from jaxpriv.metrics import verdict
 
-    evidence, truth = load(command.scores)
+    evidence, truth = _common.load_scores(command.scores)
     table = suite.attacks()
     applicable = suite.applicable(table, evidence)
     key = jax.random.key(command.seed)
-    # A key for each name, so that a new row of the table does not change the others' scores.
-    keys = {one.name: jax.random.fold_in(key, zlib.crc32(one.name.encode())) for one in applicable}
+    # A key derived from the name, so that a new row of the table does not change other scores.
+    keys = {a.name: jax.random.fold_in(key, zlib.crc32(a.name.encode())) for a in applicable}
     judged = evidence.judged
     scores = {
-        one.name: np.asarray(one.run(keys[one.name], evidence), np.float64)[judged]
-        for one in applicable
+        attack.name: np.asarray(attack.run(keys[attack.name], evidence), np.float64)[judged]
+        for attack in applicable
     }
     is_member = truth[judged]
     comparison = verdict.compare(scores, is_member, confidence=command.confidence)
     accuracy = _accuracy(evidence, truth)
     gap = None if accuracy is None else accuracy["gap_baseline"]
     attacks = {
-        one.name: _measured(one, scores[one.name], is_member, comparison, gap=gap)
-        for one in applicable
+        attack.name: _measure(attack, scores[attack.name], is_member, comparison, gap=gap)
+        for attack in applicable
     }
     given = attacks.get("signals")
     slices = _slices(evidence, truth, scores[comparison.strongest], confidence=command.confidence)
-    missing = {one.name: suite.missing(one, evidence) for one in table}
+    missing = {attack.name: suite.missing(attack, evidence) for attack in table}
     result = {
         **{key: None if given is None else given[key] for key in _GIVEN},
         "num_members": int(is_member.sum()),
@@ -80,31 +104,11 @@ def run_attack(command: Attack, argv: list[str]) -> common.Answer:
         "num_parts": {by: parts.num_parts for by, parts in slices.items()},
         "not_applicable": {name: reason for name, reason in missing.items() if reason},
     }
-    return common.Answer(result, _lines(result, evidence))
+    return _common.Answer(result, _lines(result, evidence))
 
 
-def load(path: Path) -> "tuple[Evidence, np.ndarray]":
-    """Reads a scores file that has the truth.
-
-    Args:
-      path: of the SCORES.npz.
-
-    Returns:
-      The evidence, and which records are members.
-
-    Raises:
-      ValueError: if `is_member` is missing, or for what `evidence.load` refuses.
-    """
-    from jaxpriv.attacks import evidence
-
-    loaded, is_member = evidence.load(path)
-    if is_member is None:
-        raise ValueError(f"Expected the array 'is_member' in {path.name}, got none.")
-    return loaded, is_member
-
-
-_LISTED = 10
-"""Of more parts, those that cannot be measured are counted rather than listed in the text."""
+_MAX_LISTED = 10
+"""In partitions with more parts the text counts the parts without metrics."""
 
 _GIVEN = (
     "auc",
@@ -112,14 +116,15 @@ _GIVEN = (
     "balanced_accuracy",
     "advantage",
     "tpr_at_fpr",
-    "tpr_at_fpr_interval",
+    "tpr_interval_at_threshold",
+    "tpr_interval_at_fpr",
     "coarse",
 )
-"""Metrics of the scores as given, which stand at the top of the JSON object."""
+"""Metrics of the given scores, which are repeated at the top of the JSON object."""
 
 
 def _accuracy(evidence: "Evidence", is_member: "np.ndarray") -> dict[str, float] | None:
-    """Accuracy of the target on members and non-members, and what needs no attack or model."""
+    """Computes the accuracies of the target, and the baselines that need no attack."""
     import numpy as np
 
     from jaxpriv import metrics
@@ -137,7 +142,7 @@ def _accuracy(evidence: "Evidence", is_member: "np.ndarray") -> dict[str, float]
     }
 
 
-def _measured(
+def _measure(
     attack: "SuiteAttack",
     scores: "np.ndarray",
     is_member: "np.ndarray",
@@ -163,7 +168,7 @@ def _measured(
 def _slices(
     evidence: "Evidence", is_member: "np.ndarray", scores: "np.ndarray", *, confidence: float
 ) -> "dict[str, Slices]":
-    """The strongest attack in each class, group, kind of prediction and decile of the loss."""
+    """Measures the strongest attack by class, group, prediction and decile of the loss."""
     import numpy as np
 
     from jaxpriv import signals
@@ -188,7 +193,7 @@ def _slices(
     }
 
 
-def _slice(part: Any) -> dict[str, Any]:
+def _slice(part: "Slice") -> dict[str, Any]:
     measured = part.measured
     return {
         "value": part.value,
@@ -233,12 +238,12 @@ def _lines(result: dict[str, Any], evidence: "Evidence") -> list[str]:
         lines += _slice_lines(by, parts, result["num_parts"][by], strongest["title"])
     if 0 < evidence.num_shadows < lira.MIN_SHADOWS:
         lines.append(
-            f"{evidence.num_shadows} shadow models are few: LiRA is unreliable below "
+            f"With only {evidence.num_shadows} shadow models LiRA is unreliable; use at least "
             f"{lira.MIN_SHADOWS}."
         )
     if evidence.unit_id is not None:
         lines.append("Records of one group are dependent: the intervals are too narrow for groups.")
-    lines.append("TPR intervals are given the threshold, whose own error is not in them.")
+    lines.append("TPR intervals treat the threshold as fixed and do not include its own error.")
     reasons: dict[str, list[str]] = {}
     for name, reason in result["not_applicable"].items():
         reasons.setdefault(reason, []).append(name)
@@ -248,20 +253,22 @@ def _lines(result: dict[str, Any], evidence: "Evidence") -> list[str]:
 
 def _attack_lines(attack: dict[str, Any], gap: float | None) -> list[str]:
     low, high = attack["auc_interval"]
-    lines = [
-        f"{attack['title']}:",
-        f"  AUC                {attack['auc']:.4f}  [{low:.4f}, {high:.4f}]",
-        f"  balanced accuracy  {attack['balanced_accuracy']:.4f}  (best threshold, same records)",
-        f"  advantage          {attack['advantage']:.4f}",
+    rows = [
+        ("  AUC", f"{attack['auc']:.4f}  [{low:.4f}, {high:.4f}]"),
+        (
+            "  balanced accuracy",
+            f"{attack['balanced_accuracy']:.4f}  (best threshold, same records)",
+        ),
+        ("  advantage", f"{attack['advantage']:.4f}"),
     ]
     for fpr, tpr in attack["tpr_at_fpr"].items():
-        label = f"  TPR at {100 * float(fpr):g} % FPR"
-        if tpr is None:
-            lines.append(f"{label:<21}not resolvable with {attack['num_nonmembers']} non-members")
-            continue
-        low, high = attack["tpr_at_fpr_interval"][fpr]
-        coarse = "  coarse" if fpr in attack["coarse"] else ""
-        lines.append(f"{label:<21}{tpr:.4f}  [{low:.4f}, {high:.4f}]{coarse}")
+        text = f"not resolvable with {attack['num_nonmembers']} non-members"
+        if tpr is not None:
+            low, high = attack["tpr_interval_at_fpr"][fpr]
+            coarse = "  coarse" if fpr in attack["coarse"] else ""
+            text = f"{tpr:.4f}  [{low:.4f}, {high:.4f}]{coarse}"
+        rows.append((f"  TPR at {100 * float(fpr):g} % FPR", text))
+    lines = [f"{attack['title']}:", *_common.text_table(rows)]
     if attack["below_gap"]:
         lines.append(f"  below the gap baseline of {gap:.4f}: it did not learn membership")
     return lines
@@ -273,15 +280,16 @@ def _slice_lines(
     shown = f", the {len(parts)} largest of {num_parts}" if num_parts > len(parts) else ""
     lines = [f"{attack_title} by {by}{shown}:"]
     listed = parts
-    if len(parts) > _LISTED:
+    if len(parts) > _MAX_LISTED:
         listed = [part for part in parts if part["reason"] is None]
         reasons = collections.Counter(part["reason"] for part in parts if part["reason"])
         lines += [f"  {count} not measured: {reason}" for reason, count in reasons.items()]
+    rows = []
     for part in listed:
         text = part["reason"]
         if text is None:
             low, high = part["auc_interval"]
             text = f"AUC {part['auc']:.4f}  [{low:.4f}, {high:.4f}]"
         counts = f"{part['num_members']} members, {part['num_nonmembers']} non-members"
-        lines.append(f"  {part['value']!s:<18} {text}  ({counts})")
-    return lines
+        rows.append((f"  {part['value']}", f"{text}  ({counts})"))
+    return [*lines, *(_common.text_table(rows) if rows else [])]

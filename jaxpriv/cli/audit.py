@@ -1,5 +1,6 @@
-"""`jaxpriv audit`: lower bounds on epsilon from a file of scores."""
+"""The command `jaxpriv audit`: lower bounds on epsilon from a file of scores."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -7,13 +8,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from jaxpriv._names import Relation
-from jaxpriv.cli import attack, common
+from jaxpriv.cli import _common
 
 if TYPE_CHECKING:
     import numpy as np
 
     from jaxpriv import units
     from jaxpriv.attacks import Evidence
+    from jaxpriv.audit import LowerBounds
+
+__all__ = ["Audit", "run_audit"]
 
 _ASSUMPTIONS = {
     "clopper_pearson": None,
@@ -22,43 +26,66 @@ _ASSUMPTIONS = {
     "one_run_fdp": "the trade-off function is Gaussian",
 }
 
-_CANDIDATES = ("signals", "negative_loss", "lira")
-"""Attacks of the suite whose scores are audited; the error probability is shared among them."""
+_AUDITED = ("signals", "negative_loss", "lira")
+"""Attacks of the suite whose scores are audited; the bounds share the error probability."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Audit(common.Common):
-    """Bound the epsilon of a training from below, whatever was promised."""
+class Audit(_common.Common):
+    """Bound the epsilon of a training from below, independently of its claimed guarantee."""
 
     scores: tyro.conf.Positional[Path]
     """SCORES.npz: is_member [n] and scores [n] or logits [n, c]; a row is a training run or a
     canary, see --design. Canaries may have shadow_scores [m, n] and shadow_is_member [m, n]."""
     design: Literal["independent_runs", "one_run"]
-    """Whether rows are independent trainings, or canaries of one training with a fair coin each."""
+    """Meaning of a row: one of several independent trainings, or a canary of one training with a
+    fair coin of its own."""
     delta: float
     """Delta at which epsilon is bounded from below, in [0, 1)."""
     relation: Relation
-    """How canaries were varied: added or left out (add_or_remove_one), or exchanged for another
+    """Variation of the canaries: added or left out (add_or_remove_one), or exchanged for another
     record (replace_one)."""
     confidence: float = 0.95
     """Confidence level of each bound, in (0, 1)."""
     claimed_epsilon: float | None = None
-    """Claimed epsilon; the answer states whether a bound exceeds it."""
+    """Claimed epsilon, which is compared with the bounds."""
 
 
-def run_audit(command: Audit, argv: list[str]) -> common.Answer:
-    """Bounds epsilon from below by every method that the design allows."""
+def run_audit(command: Audit, argv: Sequence[str]) -> _common.Answer:
+    """Bounds epsilon from below by every method that the design allows.
+
+    Args:
+      command: parsed options.
+      argv: arguments of the program; not used.
+
+    Returns:
+      JSON object and lines of text.
+
+    Raises:
+      ValueError: if an option is out of range, or if the file lacks scores or `is_member`.
+
+    Example:
+      >>> import tempfile
+      >>> import numpy as np
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     path = Path(folder, "scores.npz")
+      ...     np.savez(path, scores=np.arange(200), is_member=np.arange(200) >= 100)
+      ...     command = Audit(
+      ...         scores=path, design="one_run", delta=1e-5, relation="add_or_remove_one"
+      ...     )
+      ...     answer = run_audit(command, [])
+      >>> 3 < answer.json["lower_bounds"]["one_run"] < 5
+      True
+    """
     del argv
     from jaxpriv import _check, audit
-    from jaxpriv.metrics import verdict
 
-    claim = command.claimed_epsilon
-    if claim is not None:
-        _check.non_negative(claimed_epsilon=claim)
+    if command.claimed_epsilon is not None:
+        _check.non_negative(claimed_epsilon=command.claimed_epsilon)
     _check.open_unit(confidence=command.confidence)
-    evidence, truth = attack.load(command.scores)
-    candidates = _candidates(evidence, truth, one_run=command.design == "one_run")
-    corrected = 1 - (1 - command.confidence) / len(candidates)
+    evidence, truth = _common.load_scores(command.scores)
+    canaries = _canaries(evidence, truth, one_run=command.design == "one_run")
+    corrected = 1 - (1 - command.confidence) / len(canaries)
     bounds = {
         name: audit.lower_bounds(
             scores,
@@ -68,22 +95,16 @@ def run_audit(command: Audit, argv: list[str]) -> common.Answer:
             relation=command.relation,
             confidence=corrected,
         )
-        for name, (scores, is_member) in candidates.items()
+        for name, (scores, is_member) in canaries.items()
     }
-    largest, source = _largest(bounds)
+    largest, sources = _largest(bounds)
     first = next(iter(bounds.values()))
-    _, is_member = next(iter(candidates.values()))
-    exceeded = [k for k, v in largest.items() if claim is not None and v is not None and v > claim]
-    proved = [key for key in exceeded if _ASSUMPTIONS[key] is None]
-    # A training on canaries has at least as many records as there are members among them.
-    num_examples = int(is_member.sum()) if command.design == "one_run" else None
+    _, is_member = next(iter(canaries.values()))
+    num_members = int(is_member.sum())
     result = {
         "lower_bounds": largest,
-        "sources": source,
-        "mu": {
-            key: max((mu for b in bounds.values() if (mu := b.mu[key]) is not None), default=None)
-            for key in first.mu
-        },
+        "sources": sources,
+        "mu": _largest_mu(bounds),
         "not_applicable": first.not_applicable,
         "assumptions": {key: text for key, text in _ASSUMPTIONS.items() if text},
         "meaning": first.meaning,
@@ -93,32 +114,24 @@ def run_audit(command: Audit, argv: list[str]) -> common.Answer:
         "relation": command.relation,
         "design": command.design,
         "unit": "record" if evidence.unit_id is None else "group",
-        "num_members": int(is_member.sum()),
+        "num_members": num_members,
         "num_nonmembers": int((~is_member).sum()),
         "not_used": _not_used(evidence, command.design),
-        "claimed_epsilon": claim,
-        "vacuous": []
-        if claim is None
-        else list(
-            verdict.why_vacuous(epsilon=claim, delta=command.delta, num_examples=num_examples)
-        ),
-        "violation": None if claim is None else bool(exceeded),
-        "violated_by": exceeded,
-        "violation_without_assumption": None if claim is None else bool(proved),
+        **_claim(command, largest, num_members=num_members),
     }
-    return common.Answer(result, _lines(result))
+    return _common.Answer(result, _lines(result))
 
 
-def _candidates(
+def _canaries(
     evidence: "Evidence", is_member: "np.ndarray", *, one_run: bool
 ) -> "dict[str, units.Canaries]":
-    """Scores and memberships of the units to audit, by the attack that gave the scores."""
+    """Returns scores and membership of the units to audit, by the name of the attack."""
     import jax
 
     from jaxpriv import units
     from jaxpriv.attacks import suite
 
-    table = suite.applicable([a for a in suite.attacks() if a.name in _CANDIDATES], evidence)
+    table = suite.applicable([a for a in suite.attacks() if a.name in _AUDITED], evidence)
     if evidence.signals is not None:
         table = [a for a in table if a.name == "signals" or (one_run and a.name == "lira")]
     elif not one_run:
@@ -127,30 +140,66 @@ def _candidates(
         raise ValueError("Expected scores, or logits and labels, to audit, got neither.")
     judged = evidence.judged
     unit = units.of_records(len(evidence), group=evidence.unit_id).subset(judged)
-    key = jax.random.key(0)  # none of these attacks draws
+    key = jax.random.key(0)  # the audited attacks are deterministic
     return {
         a.name: units.canaries(unit, a.run(key, evidence)[judged], is_member[judged]) for a in table
     }
 
 
-def _largest(bounds: dict[str, Any]) -> tuple[dict[str, float | None], dict[str, str]]:
-    """The largest bound of each kind, and the attack that it comes from."""
+def _largest(
+    bounds: "dict[str, LowerBounds]",
+) -> tuple[dict[str, float | None], dict[str, str]]:
+    """Returns the largest bound of each kind, and the attack that gives it."""
     from jaxpriv import audit
 
     largest: dict[str, float | None] = {}
-    source: dict[str, str] = {}
+    sources: dict[str, str] = {}
     for key in audit.bounds.KEYS:
         values = {name: getattr(bound, key) for name, bound in bounds.items()}
         given = {name: value for name, value in values.items() if value is not None}
         name = max(given, key=lambda name: given[name], default=None)
         largest[key] = None if name is None else given[name]
         if name is not None:
-            source[key] = name
-    return largest, source
+            sources[key] = name
+    return largest, sources
+
+
+def _largest_mu(bounds: "dict[str, LowerBounds]") -> dict[str, float | None]:
+    keys = next(iter(bounds.values())).mu
+    values = {key: [bound.mu[key] for bound in bounds.values()] for key in keys}
+    return {
+        key: max((mu for mu in mus if mu is not None), default=None) for key, mus in values.items()
+    }
+
+
+def _claim(command: Audit, largest: dict[str, float | None], *, num_members: int) -> dict[str, Any]:
+    """Compares the claimed epsilon with the bounds."""
+    from jaxpriv.metrics import verdict
+
+    claim = command.claimed_epsilon
+    if claim is None:
+        return {
+            "claimed_epsilon": None,
+            "vacuous": [],
+            "violation": None,
+            "violated_by": [],
+            "violation_without_assumption": None,
+        }
+    exceeded = [key for key, bound in largest.items() if bound is not None and bound > claim]
+    # A training on canaries has at least as many records as it has members among the canaries.
+    num_examples = num_members if command.design == "one_run" else None
+    reasons = verdict.why_vacuous(epsilon=claim, delta=command.delta, num_examples=num_examples)
+    return {
+        "claimed_epsilon": claim,
+        "vacuous": list(reasons),
+        "violation": bool(exceeded),
+        "violated_by": exceeded,
+        "violation_without_assumption": any(_ASSUMPTIONS[key] is None for key in exceeded),
+    }
 
 
 def _not_used(evidence: "Evidence", design: str) -> list[str]:
-    """Arrays of the file that play no part in the audit."""
+    """Lists arrays of the file that the audit does not use."""
     used = {"signals", "revealed", "revealed_is_member", "unit_id"}
     if design == "one_run":
         used |= {"shadow_signals", "shadow_logits", "shadow_is_member"}
@@ -174,25 +223,17 @@ def _not_used(evidence: "Evidence", design: str) -> list[str]:
 
 
 def _lines(result: dict[str, Any]) -> list[str]:
-    from jaxpriv import _rounding
-
     lines = [
         f"epsilon at delta {result['delta']:g} is at least, each with confidence "
-        f"{result['confidence']:g}:"
+        f"{result['confidence']:g}:",
+        *_common.text_table(
+            (f"  {key}", _bound_text(key, value, result))
+            for key, value in result["lower_bounds"].items()
+        ),
+        result["meaning"],
     ]
-    for key, value in result["lower_bounds"].items():
-        if value is None:
-            text = result["not_applicable"].get(key)
-        else:
-            text = _rounding.down(value, decimals=4)
-            if len(set(result["sources"].values())) > 1 or result["sources"][key] != "signals":
-                text += f"  from {result['sources'][key]}"
-            if _ASSUMPTIONS[key]:
-                text += f"  if {_ASSUMPTIONS[key]}"
-        lines.append(f"  {key:<16} {text}")
-    lines.append(result["meaning"])
     if result["unit"] == "group":
-        lines.append("A group is one canary, judged by the mean score of its rows.")
+        lines.append("A group is one canary; its score is the mean score of its rows.")
     if result["not_used"]:
         lines.append(f"not used: {', '.join(result['not_used'])}")
     claim = result["claimed_epsilon"]
@@ -205,3 +246,16 @@ def _lines(result: dict[str, Any]) -> list[str]:
         if result["vacuous"]:
             lines.append(f"The claim is vacuous: {'; '.join(result['vacuous'])}.")
     return lines
+
+
+def _bound_text(key: str, value: float | None, result: dict[str, Any]) -> str:
+    from jaxpriv import _rounding
+
+    if value is None:
+        return str(result["not_applicable"].get(key))
+    text = _rounding.down(value, decimals=4)
+    if len(set(result["sources"].values())) > 1 or result["sources"][key] != "signals":
+        text += f"  from {result['sources'][key]}"
+    if _ASSUMPTIONS[key]:
+        text += f"  if {_ASSUMPTIONS[key]}"
+    return text

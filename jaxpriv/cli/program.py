@@ -1,4 +1,4 @@
-"""The program: parses arguments, runs a command, and turns errors into one line."""
+"""Parses arguments, runs a command, and prints errors as a single line."""
 
 import contextlib
 import io
@@ -9,41 +9,48 @@ from typing import Annotated, Any
 
 import tyro
 
-from jaxpriv.cli import attack, audit, common, data, privacy, report
+from jaxpriv.cli import _common, accounting, attack, audit, data, identify, report
 from jaxpriv.reports.settings import read_toml
+
+__all__ = ["main"]
 
 _RUN = {
     report.Report: report.run_report,
     attack.Attack: attack.run_attack,
     audit.Audit: audit.run_audit,
-    privacy.Epsilon: privacy.run_epsilon,
-    privacy.Calibrate: privacy.run_calibrate,
-    privacy.Identify: privacy.run_identify,
+    accounting.Epsilon: accounting.run_epsilon,
+    accounting.Calibrate: accounting.run_calibrate,
+    identify.Identify: identify.run_identify,
     data.DataList: data.run_data_list,
     data.DataPath: data.run_data_path,
 }
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one command.
+    """Runs a command and prints its result.
 
     Args:
-      argv: arguments after the program's name; None takes those of the process.
+      argv: arguments after the name of the program; None takes those of the process.
 
     Returns:
-      The exit status: 0, or 2 for an error that the user can correct.
+      The exit status, 0 or, for an error that the user can correct, 2.
+
+    Example:
+      >>> main(["data", "path", "synthetic_purchase"])
+      made by a seeded generator, read from no file
+      0
     """
     argv = sys.argv[1:] if argv is None else argv
-    warnings.showwarning = lambda message, *_: common.log(f"warning: {message}")
+    warnings.showwarning = lambda message, *_: _common.log(f"warning: {message}")
     try:
         command = _parse(argv)
         answer = _RUN[type(command)](command, argv)
     except (ValueError, OSError) as e:
-        common.log(f"error: {e}")
+        _common.log(f"error: {e}")
         return 2
     except (ArithmeticError, MemoryError) as e:
         reason = str(e) or type(e).__name__
-        common.log(f"error: The computation overflowed or ran out of memory: {reason}.")
+        _common.log(f"error: The computation overflowed or ran out of memory: {reason}.")
         return 2
     result, lines = answer
     print(json.dumps(result, allow_nan=False) if command.json else "\n".join(lines))
@@ -51,18 +58,18 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parse(argv: list[str]) -> Any:
-    """Parses the arguments; bad usage is a ValueError of one line."""
+    """Parses the arguments; raises ValueError with a single line for wrong usage."""
     default = report.Report()
-    config = _config(argv)
+    config = _config_path(argv)
     if config is not None:
         default = report.Report(settings=read_toml(config))
     command_type = (
         Annotated[report.Report, tyro.conf.subcommand("report", default=default)]
         | Annotated[attack.Attack, tyro.conf.subcommand("attack")]
         | Annotated[audit.Audit, tyro.conf.subcommand("audit")]
-        | Annotated[privacy.Epsilon, tyro.conf.subcommand("epsilon")]
-        | Annotated[privacy.Calibrate, tyro.conf.subcommand("calibrate")]
-        | Annotated[privacy.Identify, tyro.conf.subcommand("identify")]
+        | Annotated[accounting.Epsilon, tyro.conf.subcommand("epsilon")]
+        | Annotated[accounting.Calibrate, tyro.conf.subcommand("calibrate")]
+        | Annotated[identify.Identify, tyro.conf.subcommand("identify")]
         | Annotated[data.Data, tyro.conf.subcommand("data")]
     )
     printed = io.StringIO()
@@ -86,8 +93,8 @@ def _parse(argv: list[str]) -> Any:
     return command.command if isinstance(command, data.Data) else command
 
 
-def _config(argv: list[str]) -> str | None:
-    """Returns the value of --config of a report: its settings are defaults of the other flags."""
+def _config_path(argv: list[str]) -> str | None:
+    """Returns the value of --config, since its settings become defaults of the other flags."""
     if argv[:1] != ["report"]:
         return None
     for i, word in enumerate(argv):
@@ -101,8 +108,8 @@ def _config(argv: list[str]) -> str | None:
 def _one_line(box: str) -> str:
     """Joins the parser's message to a line, without the help texts of the arguments.
 
-    The message has sections between rules; options are indented by 4 and their help texts by 8.
-    It is framed where the output is a terminal, and indented by 2 where it is not.
+    The message consists of sections between rules. Options are indented by 4 and help texts by 8.
+    In a terminal the message has a frame, and otherwise an indentation of 2.
     """
     margin = 1 if "│" in box else 2
     sections: list[str] = [""]

@@ -1,24 +1,30 @@
-"""`jaxpriv report`: trains, attacks, accounts, and writes a page."""
+"""The command `jaxpriv report`: trains, attacks, accounts, and writes a page."""
 
 import dataclasses
 import os
 import secrets
 import shlex
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from jaxpriv.cli import common
+from jaxpriv.cli import _common
 from jaxpriv.reports.settings import Settings
 
-CHECKPOINTS, EVIDENCE = ".checkpoints", "evidence"
+if TYPE_CHECKING:
+    from jaxtyping import PRNGKeyArray
+
+__all__ = ["Report", "run_report"]
+
+_CHECKPOINTS, _EVIDENCE = ".checkpoints", "evidence"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report(common.Common):
+class Report(_common.Common):
     """Train models with and without DP, attack them, and write report.html and report.json."""
 
     settings: Annotated[Settings, tyro.conf.arg(name="")] = dataclasses.field(
@@ -30,15 +36,37 @@ class Report(common.Common):
     """Random seed. It is printed in the report, so do not release a model trained with it.
     Default: a secret key."""
     resume: bool = False
-    """Continue the interrupted report in the output folder; settings must be the same."""
+    """Continue the interrupted report in the output folder, with the same settings."""
     overwrite: bool = False
-    """Replace the report in the output folder, once the new one is complete."""
+    """Replace the report in the output folder when the new one is complete."""
     out: Path = Path("report")
     """Output folder."""
 
 
-def run_report(command: Report, argv: list[str]) -> common.Answer:
-    """Trains, attacks, accounts and writes the page."""
+def run_report(command: Report, argv: Sequence[str]) -> _common.Answer:
+    """Trains models, attacks them, accounts for them, and writes the report.
+
+    Args:
+      command: parsed options.
+      argv: arguments of the program, which the report prints.
+
+    Returns:
+      JSON object and lines of text.
+
+    Raises:
+      ValueError: if the settings are impossible, or if the output folder cannot be written to.
+
+    Example:
+      >>> import tempfile
+      >>> import numpy as np
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     path = Path(folder, "clinic.npz")
+      ...     np.savez(path, scores=np.arange(60), is_member=np.arange(60) >= 30)
+      ...     command = Report(settings=Settings(scores=str(path)), out=Path(folder, "report"))
+      ...     answer = run_report(command, ["report", "--scores", "clinic.npz"])
+      >>> answer.json["entries"][0]["recommendation"]
+      'do_not_publish'
+    """
     settings, out = command.settings, command.out
     settings.check_subject()
     _check_out(out, resume=command.resume, overwrite=command.overwrite)
@@ -56,36 +84,36 @@ def run_report(command: Report, argv: list[str]) -> common.Answer:
             group=settings.group,
             exclude=settings.exclude,
             missing=settings.missing,
-            log=common.log,
+            log=_common.log,
         )
-    folder, is_new = out / CHECKPOINTS, not out.exists()
+    folder, is_new = out / _CHECKPOINTS, not out.exists()
     if not command.resume:
         shutil.rmtree(folder, ignore_errors=True)
     elif not folder.exists():
-        common.log(f"no interrupted report in {out}: starting from the beginning")
+        _common.log(f"no interrupted report in {out}: starting from the beginning")
     key = _secret_key(folder) if command.seed is None else jax.random.key(command.seed)
-    folders = reports.Folders(checkpoints=folder, evidence=folder / EVIDENCE)
+    folders = reports.Folders(checkpoints=folder, evidence=folder / _EVIDENCE)
     try:
         if dataset is None:
-            report = reports.assemble_scores(key, settings, folders=folders, log=common.log)
+            report = reports.assemble_scores(key, settings, folders=folders, log=_common.log)
         else:
-            report = reports.assemble(key, dataset, settings, folders=folders, log=common.log)
+            report = reports.assemble(key, dataset, settings, folders=folders, log=_common.log)
     except ValueError:
         _discard_unused(folder, out if is_new else None)
         raise
     command_line = shlex.join(["jaxpriv", *argv])
     run = dataclasses.replace(report.run, command=command_line, seed=command.seed)
     report = dataclasses.replace(report, run=run)
-    # Only now does a report that is overwritten lose its files.
-    shutil.rmtree(out / EVIDENCE, ignore_errors=True)
-    (folder / EVIDENCE).rename(out / EVIDENCE)
+    # The old report is removed only after the new one is complete.
+    shutil.rmtree(out / _EVIDENCE, ignore_errors=True)
+    (folder / _EVIDENCE).rename(out / _EVIDENCE)
     page = reports.write(report, out)
     shutil.rmtree(folder)
-    return common.Answer(reports.as_json(report), [reports.summary(report), f"Report: {page}"])
+    return _common.Answer(reports.as_json(report), [reports.summary(report), f"Report: {page}"])
 
 
 def _check_out(out: Path, *, resume: bool, overwrite: bool) -> None:
-    """Refuses an output folder that cannot be written, or whose files would be lost."""
+    """Raises ValueError if the folder cannot be written to, or if files would be lost."""
     parent = out
     while not parent.exists():
         parent = parent.parent
@@ -96,7 +124,7 @@ def _check_out(out: Path, *, resume: bool, overwrite: bool) -> None:
     if overwrite or not out.exists():
         return
     names = {path.name for path in out.iterdir()}
-    if names - {CHECKPOINTS, EVIDENCE}:
+    if names - {_CHECKPOINTS, _EVIDENCE}:
         raise ValueError(
             f"Expected an empty folder for --out, got {out} with {len(names)} entries; "
             "add --overwrite to replace the report in it."
@@ -117,8 +145,8 @@ def _discard_unused(folder: Path, out: Path | None) -> None:
         out.rmdir()
 
 
-def _secret_key(folder: Path) -> Any:
-    """Returns a secret random key, stored beside the checkpoints until the report is written."""
+def _secret_key(folder: Path) -> "PRNGKeyArray":
+    """Returns a secret random key, which is stored until the report is complete."""
     import jax
     import jax.numpy as jnp
     import numpy as np

@@ -1,12 +1,24 @@
 """Data sets by name or path, and text corpora."""
 
-from jaxpriv.data import tfds
+from jaxpriv.data import (
+    catalogue,
+    dataset,
+    images,
+    packaged,
+    purchases,
+    synthetic,
+    tabular,
+    text,
+    tfds,
+    user_files,
+    vocabulary,
+)
 from jaxpriv.data.catalogue import Listing, available, load, path
-from jaxpriv.data.dataset import Dataset, num_duplicates, num_shared, standardiser
+from jaxpriv.data.dataset import Dataset, num_duplicates
 from jaxpriv.data.purchases import load_purchases
 from jaxpriv.data.synthetic import purchase_like
 from jaxpriv.data.text import Pairs, load_pairs
-from jaxpriv.data.vocabulary import Vocabulary, batches_by_length, padded, tokenise
+from jaxpriv.data.vocabulary import Vocabulary, batches_by_length, pad, tokenise
 
 __all__ = [
     "Dataset",
@@ -15,15 +27,23 @@ __all__ = [
     "Vocabulary",
     "available",
     "batches_by_length",
+    "catalogue",
+    "dataset",
+    "images",
     "load",
     "load_pairs",
     "load_purchases",
     "num_duplicates",
-    "num_shared",
-    "padded",
+    "packaged",
+    "pad",
     "path",
     "purchase_like",
-    "standardiser",
+    "purchases",
+    "synthetic",
+    "tabular",
+    "text",
     "tfds",
     "tokenise",
+    "user_files",
+    "vocabulary",
 ]

@@ -1,6 +1,6 @@
 """Reads data sets from .npz files.
 
-In shapes `n` counts records.
+In the shapes below `n` counts records.
 """
 
 from pathlib import Path
@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from jaxpriv import _files
-from jaxpriv.data import _labels, _preprocessing
+from jaxpriv.data import _digests, _labels, _preprocessing
 from jaxpriv.data.dataset import Dataset
 
 _KEYS = ("x", "y", "group", "x_test", "y_test")
@@ -20,10 +20,10 @@ def read(path: Path, options: _preprocessing.Options) -> tuple[Dataset, int]:
 
     Args:
       path: an .npz file.
-      options: what to do with NaN.
+      options: treatment of NaN.
 
     Returns:
-      The data set, and the number of records that equal an earlier one.
+      The data set, and the number of records that equal an earlier record in the file.
 
     Raises:
       ValueError: if an array is missing, damaged or of the wrong kind.
@@ -39,14 +39,14 @@ def read(path: Path, options: _preprocessing.Options) -> tuple[Dataset, int]:
         raise ValueError(f"Expected x_test and y_test together in {path}, got one of them.")
     if unused := set(present) - set(_KEYS):
         raise ValueError(f"Expected arrays {', '.join(_KEYS)} in {path}, got {sorted(unused)} too.")
-    raw_x, raw_y, is_test = _joined(arrays)
+    raw_x, raw_y, is_test = _concatenated(arrays)
     if raw_x.dtype.kind not in "bfiu":
         raise ValueError(f"Expected x of {path} as numbers, got {raw_x.dtype}.")
     if raw_x.ndim not in (2, 3, 4) or raw_x.size == 0:
         raise ValueError(
             f"Expected x of shape [n, d], [n, h, w] or [n, h, w, c] in {path}, got {raw_x.shape}."
         )
-    group = _group_of(arrays["group"], len(raw_x)) if "group" in arrays else None
+    group = _groups(arrays["group"], len(raw_x)) if "group" in arrays else None
     x, keep, notes, not_private = _features(raw_x, options.missing)
     classes = _labels.from_array("y", raw_y[keep])
     dataset = Dataset(
@@ -61,26 +61,26 @@ def read(path: Path, options: _preprocessing.Options) -> tuple[Dataset, int]:
         group=None if group is None else _preprocessing.renumber(group[keep]),
         is_test=None if is_test is None else is_test[keep],
     )
-    return dataset, _preprocessing.count_duplicates(raw_x[keep], dataset.y)
+    return dataset, _digests.count_duplicates(raw_x[keep], dataset.y)
 
 
-def _joined(
+def _concatenated(
     arrays: dict[str, np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray, Bool[np.ndarray, " n"] | None]:
-    """Joins the training part and the test part, in this order."""
+    """Concatenates the training records and the test records, in this order."""
     x, y, is_test = arrays["x"], arrays["y"], None
     _check_lengths("y", y, "x", x)
     if "x_test" in arrays:
-        more, labels = arrays["x_test"], arrays["y_test"]
-        _check_lengths("y_test", labels, "x_test", more)
-        for name, first, second in (("x", x, more), ("y", y, labels)):
+        x_test, y_test = arrays["x_test"], arrays["y_test"]
+        _check_lengths("y_test", y_test, "x_test", x_test)
+        for name, first, second in (("x", x, x_test), ("y", y, y_test)):
             if first.dtype.kind != second.dtype.kind or first.shape[1:] != second.shape[1:]:
                 raise ValueError(
                     f"Expected {name}_test like {name}, {first.dtype} of {first.shape[1:]}, "
                     f"got {second.dtype} of {second.shape[1:]}."
                 )
-        is_test = np.repeat([False, True], [len(x), len(more)])
-        x, y = np.concatenate([x, more]), np.concatenate([y, labels])
+        is_test = np.repeat([False, True], [len(x), len(x_test)])
+        x, y = np.concatenate([x, x_test]), np.concatenate([y, y_test])
     return x, y, is_test
 
 
@@ -92,7 +92,7 @@ def _check_lengths(first: str, a: np.ndarray, second: str, b: np.ndarray) -> Non
         )
 
 
-def _group_of(group: Shaped[np.ndarray, "..."], n: int) -> Int[np.ndarray, " n"]:
+def _groups(group: Shaped[np.ndarray, "..."], n: int) -> Int[np.ndarray, " n"]:
     if group.shape not in ((n,), (n, 1)) or group.dtype.kind not in "biuUS":
         raise ValueError(
             f"Expected group as whole numbers or text of shape ({n},), with any test rows last, "
@@ -107,7 +107,7 @@ def _features(
     """Converts features to float32.
 
     Returns:
-      The features, a mask of the records that remain, notes, and what is not private.
+      The features, a mask of the records to use, notes, and sentences on what is not private.
     """
     notes: list[str] = []
     not_private: list[str] = []

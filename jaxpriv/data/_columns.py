@@ -1,6 +1,11 @@
-"""Decides what each column of a table of text is: numbers, categories or an identifier.
+"""Classifies each column of a table of text as numbers, categories or an identifier.
 
-In shapes `n` counts records.
+A column passes through these steps: pyarrow encodes its distinct cells and, if all cells are plain
+numbers, their values (`_cells`); otherwise each distinct cell is parsed with a decimal point and
+with a decimal comma (`_parse_numbers`); the share of cells that parse decides between numbers and
+categories, and the number of distinct values between categories and identifiers (`_interpret`).
+
+In the shapes below `n` counts records.
 """
 
 import re
@@ -15,15 +20,20 @@ from jaxpriv.data._delimited import Table
 MISSING_TEXT = {"", "?", "na", "n/a", "nan", "null", "#n/a", "\\n", "<na>"}
 _MISSING_NUMBER = MISSING_TEXT | {"-", "--", ".", "none", "n.a.", "missing"}
 MAX_CATEGORIES = 1000
-_MIN_NUMBER_SHARE = 0.9  # of the cells that are not missing, for a column of numbers
-_IDENTIFIER_SHARE = 0.8  # of the records, for the different values of an identifier
+
+_MIN_NUMBER_SHARE = 0.9
+"""Share of the cells with a value that must be numbers in a column of numbers."""
+
+_IDENTIFIER_SHARE = 0.8
+"""Distinct values per record above which a column of text identifies its records."""
+
 _MIN_IDENTIFIER_VALUES = 20
-_MAX_EXACT = 2**53
+_MAX_EXACT_INT = 2**53  # float64 has gaps between the integers beyond
 _IDENTIFIER_NAME = re.compile(
     r"|(.*[\W_])?(id|ids|ID|Id|uuid|guid|index|idx|rowid|row|nr|no|key|unnamed: ?0)|.*[a-z](ID|Id)"
 )
 
-# Digits that are padded by zeros, or more of them than float64 resolves.
+# Digits padded by zeros, or more digits than float64 resolves.
 _CODE = r"^0[0-9]|[0-9]{16}"
 _SPACES = "'\u2019\u00a0\u202f "
 _POINT = re.compile(rf"[+-]?(\d{{1,3}}([,{_SPACES}]\d{{3}})+|\d+)?(\.\d*)?([eE][+-]?\d+)?")
@@ -35,9 +45,9 @@ _AFFIXES = "$\u20ac\u00a3\u00a5% "
 class Numbers(NamedTuple):
     """A column of numbers.
 
-    name: of the column.
-    values: NaN where one is missing.
-    examples: the first of the missing cells, and how often each occurs.
+    name: name of the column.
+    values: NaN where a value is missing.
+    examples: text of the cells that count as missing, with the number of times each occurs.
     """
 
     name: str
@@ -45,16 +55,16 @@ class Numbers(NamedTuple):
     examples: dict[str, int]
 
     def is_missing(self) -> Bool[np.ndarray, " n"]:
-        """Marks the records without a value."""
+        """Returns a mask of the records without a value."""
         return np.isnan(self.values)
 
 
 class Categories(NamedTuple):
     """A column of text.
 
-    name: of the column.
-    codes: index into `values`; -1 where one is missing.
-    values: the different cells, sorted.
+    name: name of the column.
+    codes: index into `values`; -1 where a value is missing.
+    values: distinct cells, sorted.
     """
 
     name: str
@@ -62,7 +72,7 @@ class Categories(NamedTuple):
     values: list[str]
 
     def is_missing(self) -> Bool[np.ndarray, " n"]:
-        """Marks the records without a value."""
+        """Returns a mask of the records without a value."""
         return self.codes < 0
 
 
@@ -73,10 +83,15 @@ class LeftOut(NamedTuple):
     reason: str
 
 
-class _Cells(NamedTuple):
-    """A column as its different cells, and as numbers if pyarrow reads all of them.
+Column = Numbers | Categories
 
-    num_fractions: number of cells that have a decimal point for certain.
+
+class _Cells(NamedTuple):
+    """A column as its distinct cells, and as numbers if pyarrow can read all of them.
+
+    cells, counts: distinct cells and the number of times each occurs.
+    codes: index of each record's cell in `cells`.
+    num_fractions: number of cells whose point cannot be a separator of thousands.
     """
 
     name: str
@@ -87,19 +102,19 @@ class _Cells(NamedTuple):
     num_fractions: int
 
 
-def interpret(table: Table, indices: Sequence[int]) -> tuple[list[Any], list[str]]:
+def interpret(table: Table, indices: Sequence[int]) -> tuple[list[Column | LeftOut], list[str]]:
     """Interprets some columns of a table.
 
-    A column whose cells are numbers in nine of ten records with a value is one of numbers; its
-    other cells are missing. Currency signs, percent signs and separators of thousands are
-    understood, and decimal commas where a column or the whole file has them.
+    A column is numeric if nine of ten of its cells with a value are numbers; its other cells
+    count as missing. Currency signs, percent signs and separators of thousands are accepted, and
+    decimal commas if a column or the file uses them.
 
     Args:
-      table: as read.
+      table: parsed table.
       indices: positions of the columns.
 
     Returns:
-      Numbers, Categories or LeftOut for each, and sentences on how they were read.
+      The columns, and sentences on how they were read.
     """
     columns = [_cells(table, i) for i in indices]
     prefers_comma = _prefers_comma(columns, table.separator)
@@ -108,7 +123,7 @@ def interpret(table: Table, indices: Sequence[int]) -> tuple[list[Any], list[str
 
 
 def categories(table: Table, index: int) -> Categories:
-    """Reads a column as text, whatever its cells look like."""
+    """Reads a column as text, even if its cells are numbers."""
     return _categories(_cells(table, index))
 
 
@@ -123,7 +138,7 @@ def _cells(table: Table, index: int) -> _Cells:
 
 
 def _cast(column: Any) -> tuple[Float[np.ndarray, " n"] | None, int]:
-    """Converts a column of plain numbers, without codes and separators, and counts fractions."""
+    """Converts a column of plain numbers, or returns None, and counts its fractions."""
     import pyarrow as pa
     import pyarrow.compute
 
@@ -144,7 +159,7 @@ def _cast(column: Any) -> tuple[Float[np.ndarray, " n"] | None, int]:
     return values, compute.sum(points).as_py()
 
 
-def _interpret(column: _Cells, prefers_comma: bool, notes: list[str]) -> Any:
+def _interpret(column: _Cells, prefers_comma: bool, notes: list[str]) -> Column | LeftOut:
     n, name = len(column.codes), column.name
     if column.values is not None and (column.num_fractions or not prefers_comma):
         return _number_column(column, column.values)
@@ -157,7 +172,7 @@ def _interpret(column: _Cells, prefers_comma: bool, notes: list[str]) -> Any:
     if not present:
         return LeftOut(name, f"Left out the column {name!r}, which has no values.")
     if not _are_codes([cell for cell, _ in present]):
-        numbers = _numbers(column, present, prefers_comma, notes)
+        numbers = _parse_numbers(column, present, prefers_comma, notes)
         share = sum(c for cell, c in present if numbers[cell] is not None) / num_present
         if share >= _MIN_NUMBER_SHARE:
             parsed = [numbers.get(cell) for cell in column.cells]
@@ -173,7 +188,7 @@ def _interpret(column: _Cells, prefers_comma: bool, notes: list[str]) -> Any:
     return result
 
 
-def _number_column(column: _Cells, values: Float[np.ndarray, " n"]) -> Any:
+def _number_column(column: _Cells, values: Float[np.ndarray, " n"]) -> Numbers | LeftOut:
     missing = np.unique(column.codes[np.isnan(values)]).tolist()
     examples = {column.cells[code]: column.counts[code] for code in missing}
     if reason := _identifier_reason(column.name, values):
@@ -195,12 +210,12 @@ def _identifier_reason(name: str, values: Float[np.ndarray, " n"]) -> str:
 
 
 def _are_codes(cells: list[str]) -> bool:
-    """Tests whether digits are codes: padded by zeros to one length, or inexact as floats."""
+    """Returns whether digits are codes: padded by zeros to one length, or inexact as floats."""
     if not all(cell.isascii() and cell.isdigit() for cell in cells):
         return False
     is_padded = any(cell[0] == "0" for cell in cells) and len(cells[0]) > 1
     return (is_padded and len({len(cell) for cell in cells}) == 1) or any(
-        len(cell) > 15 and int(cell) > _MAX_EXACT for cell in cells
+        len(cell) > 15 and int(cell) > _MAX_EXACT_INT for cell in cells
     )
 
 
@@ -212,7 +227,7 @@ def _categories(column: _Cells) -> Categories:
 
 
 def _prefers_comma(columns: list[_Cells], separator: str) -> bool:
-    """Decides whether columns that can be read either way have decimal commas."""
+    """Decides whether cells that can be read both ways, such as 1,234, have decimal commas."""
     only_comma = only_point = 0
     for column in columns:
         if column.values is not None:
@@ -220,35 +235,37 @@ def _prefers_comma(columns: list[_Cells], separator: str) -> bool:
             continue
         for cell, count in zip(column.cells, column.counts, strict=True):
             if "," in cell or "." in cell:
-                comma, point = _number(cell, is_comma=True), _number(cell, is_comma=False)
+                comma = _parse_number(cell, is_comma=True)
+                point = _parse_number(cell, is_comma=False)
                 only_comma += count * (comma is not None and point is None)
                 only_point += count * (point is not None and comma is None)
     return only_comma > only_point or (only_comma == only_point and separator == ";")
 
 
-def _numbers(
+def _parse_numbers(
     column: _Cells, present: list[tuple[str, int]], prefers_comma: bool, notes: list[str]
 ) -> dict[str, float | None]:
-    """Reads the cells with the decimal mark that serves more of them."""
-    both = [
-        {cell: _number(cell, is_comma=is_comma) for cell, _ in present}
+    """Parses the cells with the decimal mark that makes more of them numbers."""
+    readings = [
+        {cell: _parse_number(cell, is_comma=is_comma) for cell, _ in present}
         for is_comma in (False, True)
     ]
-    served = [sum(c for cell, c in present if read[cell] is not None) for read in both]
-    is_comma = prefers_comma if served[0] == served[1] else served[1] > served[0]
-    differing = [cell for cell, _ in present if both[0][cell] != both[1][cell]]
+    num_parsed = [sum(c for cell, c in present if read[cell] is not None) for read in readings]
+    is_ambiguous = num_parsed[0] == num_parsed[1]
+    is_comma = prefers_comma if is_ambiguous else num_parsed[1] > num_parsed[0]
+    differing = [cell for cell, _ in present if readings[0][cell] != readings[1][cell]]
     if differing and is_comma:
         notes.append(f"Read the numbers of {column.name!r} with decimal commas.")
-    elif differing and served[0] == served[1]:
+    elif differing and is_ambiguous:
         cell = differing[0]
-        notes.append(f"Read {cell!r} in {column.name!r} as {both[0][cell]:g}.")
+        notes.append(f"Read {cell!r} in {column.name!r} as {readings[0][cell]:g}.")
     if any(cell.endswith("%") for cell, _ in present):
         notes.append(f"Read percentages in {column.name!r} as their numbers, 10 for 10%.")
-    return both[is_comma]
+    return readings[is_comma]
 
 
-def _number(cell: str, *, is_comma: bool) -> float | None:
-    """Reads a number with one decimal mark, or returns None."""
+def _parse_number(cell: str, *, is_comma: bool) -> float | None:
+    """Parses a number with the given decimal mark; returns None if the cell is not a number."""
     text = cell.strip(_AFFIXES).replace("\u2212", "-")
     if _INFINITE.fullmatch(text):
         return float(text)

@@ -1,7 +1,9 @@
-"""Reads tables of text: CSV and its relatives with semicolons, tabs or bars.
+"""Reads tables of text, separated by commas, semicolons, tabs or vertical bars.
 
-pyarrow parses the file. This module detects the separator and the header before, and names the line
-of an error after.
+This module decodes the file, detects separator and header, and lets pyarrow parse the rest. After
+an error it scans the file once more for the line number.
+
+In the shapes below `n` counts records.
 """
 
 import codecs
@@ -18,18 +20,18 @@ from jaxpriv import _files
 SUFFIXES = (".csv", ".tsv", ".txt")
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 _MAX_PREAMBLE = 30  # lines before the header
-_BLOCK_BYTES = 2**24  # the longest record
+_BLOCK_BYTES = 2**24  # length of the longest record that pyarrow parses
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 class Table(NamedTuple):
     """A table of text cells without surrounding white space.
 
-    path: of the file.
-    names: of the columns.
-    columns: a pyarrow array of strings for each.
+    path: the file.
+    names: names of the columns.
+    columns: a pyarrow array of strings for each column.
     record: number of each row in the file, from 0; rows of empty cells are left out.
-    separator: one character.
+    separator: character between two cells.
     notes: sentences on how the file was read.
     """
 
@@ -41,8 +43,8 @@ class Table(NamedTuple):
     notes: list[str]
 
     def line(self, row: int) -> int:
-        """Finds the line of the file on which a row ends, from 1."""
-        raw, _ = _decoded(self.path)
+        """Returns the line of the file on which a row ends, from 1."""
+        raw, _ = _decode(self.path)
         head = _find_header(raw, self.path, self.names)
         return _line_of(raw, head, int(self.record[row]))
 
@@ -52,24 +54,24 @@ class _Header(NamedTuple):
     separator: str
     first_line: int  # from 1
     last_line: int
-    end: int  # in bytes
+    num_bytes: int  # up to the end of the header
 
 
 def read(path: Path, label: str | None) -> Table:
     """Reads a table.
 
     Args:
-      path: of the file, UTF-8, or UTF-16 with a byte-order mark.
-      label: a column that must be there.
+      path: a file in UTF-8, or in UTF-16 with a byte-order mark.
+      label: name of a column that must exist.
 
     Returns:
       The table.
 
     Raises:
-      ValueError: if there is none, it is not text, the column is not in the header, or a record
-        has more or fewer cells than the header.
+      ValueError: if the file does not exist or is not text, if the header lacks the column, or
+        if a record has more or fewer cells than the header.
     """
-    raw, notes = _decoded(path)
+    raw, notes = _decode(path)
     header = _find_header(raw, path, None if label is None else [label])
     if label is None or header.names.count(label) != 1:
         wanted = f"one column {label!r}"
@@ -86,7 +88,7 @@ def read(path: Path, label: str | None) -> Table:
         notes.append(f"Columns are separated by {_SEPARATORS[header.separator]}.")
     if header.first_line > 1:
         notes.append(f"Skipped {header.first_line - 1} lines before the header.")
-    columns = _parsed(raw, header, path)
+    columns = _parse(raw, header, path)
     is_empty = np.logical_and.reduce([_is_empty(column) for column in columns])
     record = np.flatnonzero(~is_empty)
     if is_empty.any():
@@ -97,9 +99,9 @@ def read(path: Path, label: str | None) -> Table:
     return Table(path, header.names, columns, record, header.separator, notes)
 
 
-def _decoded(path: Path) -> tuple[bytes, list[str]]:
-    """The file as UTF-8 without a byte-order mark."""
-    raw = _files.whole(path)
+def _decode(path: Path) -> tuple[bytes, list[str]]:
+    """Returns the file as UTF-8 without a byte-order mark, and notes."""
+    raw = _files.read_bytes(path)
     if raw.startswith(_UTF16):
         try:
             return raw.decode("utf-16").encode(), ["Decoded from UTF-16."]
@@ -121,7 +123,7 @@ def _decoded(path: Path) -> tuple[bytes, list[str]]:
 
 
 def _find_header(raw: bytes, path: Path, wanted: list[str] | None) -> _Header:
-    """Finds separator and header: the first line with the wanted columns, else the widest."""
+    """Finds the first line with the wanted columns, or else the line with the most columns."""
     lines = list(io.StringIO(raw[:_BLOCK_BYTES].decode("utf-8", "ignore"), newline=""))
     lines = lines[: _MAX_PREAMBLE + 1]
     candidates = [header for s in _SEPARATORS for header in _rows(lines, s)]
@@ -139,23 +141,23 @@ def _rows(lines: list[str], separator: str) -> list[_Header]:
     try:
         for row in reader:
             names = [name.strip() for name in row]
-            end = len("".join(lines[: reader.line_num]).encode())
+            num_bytes = len("".join(lines[: reader.line_num]).encode())
             if any(names):
-                rows.append(_Header(names, separator, first, reader.line_num, end))
+                rows.append(_Header(names, separator, first, reader.line_num, num_bytes))
             first = reader.line_num + 1
     except csv.Error:
         pass  # a cell that is too long for a header
     return rows
 
 
-def _parsed(raw: bytes, header: _Header, path: Path) -> list[Any]:
+def _parse(raw: bytes, header: _Header, path: Path) -> list[Any]:
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow import csv as pa_csv
 
     invalid: list[Any] = []
 
-    def keep(row: Any) -> str:
+    def record_invalid(row: Any) -> str:
         invalid.append(row)
         return "error"
 
@@ -163,12 +165,14 @@ def _parsed(raw: bytes, header: _Header, path: Path) -> list[Any]:
     buffer = pa.py_buffer(raw)
     try:
         table = pa_csv.read_csv(
-            pa.BufferReader(buffer.slice(header.end)),
+            pa.BufferReader(buffer.slice(header.num_bytes)),
             read_options=pa_csv.ReadOptions(
                 column_names=names, use_threads=False, block_size=_BLOCK_BYTES
             ),
             parse_options=pa_csv.ParseOptions(
-                delimiter=header.separator, newlines_in_values=True, invalid_row_handler=keep
+                delimiter=header.separator,
+                newlines_in_values=True,
+                invalid_row_handler=record_invalid,
             ),
             convert_options=pa_csv.ConvertOptions(
                 column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
@@ -196,8 +200,8 @@ def _is_empty(column: Any) -> np.ndarray:
 
 
 def _line_of(raw: bytes, header: _Header, record: int) -> int:
-    """The line on which a record ends; blank lines are not records."""
-    text = io.StringIO(raw[header.end :].decode("utf-8", "replace"), newline="")
+    """Returns the line on which a record ends; blank lines are not records."""
+    text = io.StringIO(raw[header.num_bytes :].decode("utf-8", "replace"), newline="")
     reader = csv.reader(text, delimiter=header.separator)
     number = -1
     try:

@@ -1,6 +1,6 @@
-"""Turns labels of any kind into class numbers and names, classes in sorted order.
+"""Converts labels of any kind to class numbers and names, with classes in sorted order.
 
-In shapes `n` counts records.
+In the shapes below `n` counts records.
 """
 
 from typing import NamedTuple
@@ -10,16 +10,19 @@ from jaxtyping import Int, Shaped
 
 from jaxpriv.data import _columns
 
-_MAX_FRACTIONS = 100  # different labels that are not whole; with more it is a regression
-_MIN_MANY = 20  # classes up to which nothing is asked of their sizes
+_MAX_FRACTIONS = 100
+"""Distinct labels that are not integers; more of them indicate a regression."""
+
+_MAX_CLASSES_OF_ANY_SIZE = 20
+"""More classes than this must have two records each on average."""
 
 
 class Classes(NamedTuple):
     """Classes of the records.
 
     numbers: class of each record; -1 where the label is missing.
-    names: of the classes, in the order of their numbers.
-    notes: sentences.
+    names: names of the classes in the order of their numbers.
+    notes: sentences on how the labels were read.
     """
 
     numbers: Int[np.ndarray, " n"]
@@ -28,17 +31,17 @@ class Classes(NamedTuple):
 
 
 def from_text(name: str, column: _columns.Categories) -> Classes:
-    """Reads a column of labels: by value if all are numbers, else in the order of their letters.
+    """Reads a column of labels; classes are sorted as numbers if all are numbers, else as text.
 
     Args:
-      name: of the column.
+      name: name of the column.
       column: its cells.
 
     Returns:
       The classes that occur.
 
     Raises:
-      ValueError: if there is only one class, or more than a classification can have.
+      ValueError: if there is only one class, or too many for a classification.
     """
     try:
         if any("_" in value for value in column.values):
@@ -60,14 +63,14 @@ def from_array(name: str, labels: Shaped[np.ndarray, "..."]) -> Classes:
     """Reads an array of labels: numbers or text [n] or [n, 1], or one-hot rows.
 
     Args:
-      name: of the array.
-      labels: as stored.
+      name: name of the array.
+      labels: stored array.
 
     Returns:
       The classes that occur.
 
     Raises:
-      ValueError: as `from_text`, or if it is none of these.
+      ValueError: as `from_text`, or if the array has another shape or type.
     """
     if labels.ndim == 2 and labels.shape[1] > 1 and labels.dtype.kind in "bfiu":
         if not (np.isin(labels, (0, 1)).all() and (labels.sum(1) == 1).all()):
@@ -91,13 +94,13 @@ def _classes(name: str, labels: Shaped[np.ndarray, " n"], *, is_text: bool) -> C
     values, numbers = np.unique(labels, return_inverse=True)
     if len(values) < 2:
         raise ValueError(f"Expected at least two classes in {name!r}, got {len(values)}.")
-    if len(values) > max(_MIN_MANY, len(labels) / 2):
+    if len(values) > max(_MAX_CLASSES_OF_ANY_SIZE, len(labels) / 2):
         raise ValueError(
             f"Expected classes with several records each in {name!r}, got {len(values)} different "
             f"values in {len(labels)} records."
         )
-    is_whole = is_text or bool((values == np.floor(values.astype(np.float64))).all())
-    if not is_whole and len(values) > _MAX_FRACTIONS:
+    are_integers = is_text or bool((values == np.floor(values.astype(np.float64))).all())
+    if not are_integers and len(values) > _MAX_FRACTIONS:
         raise ValueError(
             f"Expected classes in {name!r}, got {len(values)} different fractions: make classes "
             "of them first."
@@ -105,7 +108,7 @@ def _classes(name: str, labels: Shaped[np.ndarray, " n"], *, is_text: bool) -> C
     if is_text:
         names = tuple(map(str, values))
     else:
-        names = tuple(str(int(v)) if is_whole else f"{float(v):.10g}" for v in values)
+        names = tuple(str(int(v)) if are_integers else f"{float(v):.10g}" for v in values)
     plain = names == tuple(map(str, range(len(names))))
     shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     notes = () if plain else (f"Classes in the order of {name!r}: {shown}.",)

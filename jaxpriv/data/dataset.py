@@ -1,36 +1,48 @@
 """Data sets as frozen arrays.
 
-In shapes `n` counts records and `m` chosen ones; features are `[n, d]`, images `[n, h, w, c]`.
+In the shapes below `n` counts records and `m` selected records; features are `[n, d]` and images
+`[n, h, w, c]`.
 """
 
-import hashlib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int
 
 from jaxpriv import _check, units
+from jaxpriv.data import _digests
 
-_HASHED_ROWS = 1024  # at a time, which bounds the memory
+__all__ = ["Dataset", "num_duplicates"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
     """Records with labels; the arrays are read-only views.
 
-    x: features or images; images and binary features in [0, 1].
+    x: features or images; images and binary features lie in [0, 1].
     y: class of each record, 0 to num_classes - 1.
     name: name of the data set.
     num_classes: number of classes.
-    source: files that the arrays come from.
-    group: person or household of each record, where the records of one are dependent.
-    is_test: whether the publisher put a record into the test part, where there is one.
+    source: files from which the arrays were read.
+    group: person or household of each record, if records of a group are dependent.
+    is_test: whether the publisher assigned a record to the test part, if there is one.
     class_names: names of the classes in the order of their numbers; "0", "1", ... by default.
     notes: sentences on what was converted, left out or imputed.
-    not_private: sentences on preprocessing that depends on the records and that no epsilon
-      covers.
+    not_private: sentences on preprocessing that depends on the records and is not covered by
+      epsilon.
+
+    Raises:
+      ValueError: if the lengths differ, a label is outside 0 to num_classes - 1, or there are no
+        records.
+
+    Example:
+      >>> import numpy as np
+      >>> x, y = np.eye(4, dtype=np.float32), np.array([0, 0, 1, 1])
+      >>> dataset = Dataset(x=x, y=y, name="toy", num_classes=2, source="made by hand")
+      >>> len(dataset), dataset.class_names
+      (4, ('0', '1'))
     """
 
     x: Float[np.ndarray, "n ..."]
@@ -44,7 +56,7 @@ class Dataset:
     notes: tuple[str, ...] = ()
     not_private: tuple[str, ...] = ()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if len(self.y) == 0:
             raise ValueError(f"Expected at least one record in {self.name}, got none.")
         for field in ("x", "y", "group", "is_test"):
@@ -78,6 +90,12 @@ class Dataset:
 
         Returns:
           The selected records; classes keep their numbers.
+
+        Example:
+          >>> import numpy as np
+          >>> from jaxpriv import data
+          >>> data.load("digits").subset(np.array([0, 3, 1])).y
+          array([0, 3, 1], dtype=int32)
         """
         return replace(
             self,
@@ -87,27 +105,23 @@ class Dataset:
             is_test=None if self.is_test is None else self.is_test[indices],
         )
 
-    def published_parts(self) -> tuple["Dataset", "Dataset"]:
-        """Returns the training and the test part as published.
-
-        Raises:
-          ValueError: if the data set has one part only.
-        """
-        if self.is_test is None:
-            raise ValueError(f"Expected published parts in {self.name}, got one pool: use split.")
-        return self.subset(~self.is_test), self.subset(self.is_test)
-
     def take_classes(self, classes: Sequence[int]) -> "Dataset":
         """Selects the records of some classes, renumbered 0, 1, ... in the order given.
 
         Args:
-          classes: different class numbers.
+          classes: distinct class numbers.
 
         Returns:
           The records of these classes, in the order of this data set.
 
         Raises:
           ValueError: if a class does not exist or is repeated.
+
+        Example:
+          >>> from jaxpriv import data
+          >>> sevens_and_twos = data.load("digits").take_classes([7, 2])
+          >>> sevens_and_twos.class_names, len(sevens_and_twos)
+          (('7', '2'), 356)
         """
         for c in classes:
             if c not in range(self.num_classes):
@@ -119,7 +133,7 @@ class Dataset:
         is_selected = new[self.y] >= 0
         if not is_selected.any():
             raise ValueError(f"Expected records of the classes {list(classes)}, got none.")
-        # In two steps, since an old class number may exceed the new number of classes.
+        # Select before renumbering: an old class number may exceed the new number of classes.
         selected = self.subset(is_selected)
         return replace(
             selected,
@@ -135,28 +149,36 @@ class Dataset:
         sizes: Mapping[str, int | float],
         by: str | None = None,
     ) -> dict[str, "Dataset"]:
-        """Splits into disjoint random parts, such as member, reference, shadow and test.
+        """Splits the records into disjoint random parts, such as members, shadow and test.
 
-        By group, groups are drawn in random order and a part takes them until the next one would
-        exceed its size, so no group is in two parts and no part exceeds its size.
+        A split by group draws groups in random order. A part takes groups until the next one
+        would exceed its size, so every group is in one part and no part exceeds its size.
 
         Args:
           rng: random generator.
-          sizes: size of each part by name: a whole number counts records, a fraction in (0, 1)
-            is a share of all records.
+          sizes: size of each part by name; an integer counts records, a fraction in (0, 1) is a
+            share of all records.
           by: "row" or "group"; None splits by group if the data set has groups.
 
         Returns:
-          The parts, by the same names; records in the order of this data set.
+          The parts by name, with records in the order of this data set.
 
         Raises:
-          ValueError: if the sizes exceed the records, or a part would be empty.
+          ValueError: if the sizes exceed the number of records, or if a part would be empty.
+
+        Example:
+          >>> import numpy as np
+          >>> from jaxpriv import data
+          >>> digits = data.load("digits")
+          >>> parts = digits.split(np.random.default_rng(0), sizes={"member": 500, "test": 0.2})
+          >>> {name: len(part) for name, part in parts.items()}
+          {'member': 500, 'test': 359}
         """
         by = by or ("row" if self.group is None else "group")
         _check.one_of(("row", "group"), by=by)
         if by == "group" and self.group is None:
             raise ValueError(f"Expected a group in {self.name} to split by, got none.")
-        counts = {name: _count(name, size, len(self)) for name, size in sizes.items()}
+        counts = {name: _record_count(name, size, len(self)) for name, size in sizes.items()}
         if sum(counts.values()) > len(self):
             raise ValueError(
                 f"Expected sizes of at most {len(self)} together, got {sum(counts.values())}."
@@ -165,14 +187,33 @@ class Dataset:
         parts = {}
         for name, indices in units.draw(rng, unit, sizes=counts).items():
             if len(indices) == 0:
-                raise ValueError(f"Expected a whole {by} in {name}, got size {sizes[name]}.")
+                raise ValueError(f"Expected at least one {by} in {name}, got size {sizes[name]}.")
             parts[name] = self.subset(indices)
-        _warn_of_shared(parts)
+        _warn_if_shared(parts)
         return parts
 
 
-def _count(name: str, size: int | float, n: int) -> int:
-    """Converts a size to a number of records: whole numbers are counts, others fractions."""
+def num_duplicates(dataset: Dataset) -> int:
+    """Counts the records that equal an earlier record in features and class.
+
+    Args:
+      dataset: records.
+
+    Returns:
+      Number of records that would have to be removed to make all records distinct.
+
+    Example:
+      >>> import numpy as np
+      >>> from jaxpriv import data
+      >>> digits = data.load("digits")
+      >>> num_duplicates(digits.subset(np.array([0, 1, 0])))
+      1
+    """
+    return _digests.count_duplicates(dataset.x, dataset.y)
+
+
+def _record_count(name: str, size: int | float, n: int) -> int:
+    """Converts a size to a number of records: integers are counts, other numbers shares."""
     if isinstance(size, int):
         _check.positive_int(**{name: size})
         return size
@@ -180,89 +221,17 @@ def _count(name: str, size: int | float, n: int) -> int:
     return int(size * n)
 
 
-def _warn_of_shared(parts: Mapping[str, Dataset]) -> None:
+def _warn_if_shared(parts: Mapping[str, Dataset]) -> None:
+    """Warns if a record of one part equals a record of another part."""
     seen: set[bytes] = set()
-    shared = 0
-    for part in parts.values():
-        digests = row_digests(part.x, part.y)
-        shared += sum(d in seen for d in digests)
+    num_shared = 0
+    for dataset in parts.values():
+        digests = _digests.row_digests(dataset.x, dataset.y)
+        num_shared += sum(digest in seen for digest in digests)
         seen.update(digests)
-    if shared:
+    if num_shared:
         warnings.warn(
-            f"{shared} records equal one in another part: a duplicate between members and "
+            f"{num_shared} records equal one in another part: a duplicate between members and "
             "non-members spoils an audit.",
             stacklevel=3,
         )
-
-
-def row_digests(x: Shaped[np.ndarray, "n ..."], y: Shaped[np.ndarray, "n ..."]) -> list[bytes]:
-    """Hashes each record with its label, such that equal records have equal hashes.
-
-    Args:
-      x: features of any type.
-      y: labels.
-
-    Returns:
-      Hashes of 16 bytes.
-    """
-    digests = []
-    for start in range(0, len(x), _HASHED_ROWS):
-        block, labels = x[start : start + _HASHED_ROWS], y[start : start + _HASHED_ROWS]
-        if block.dtype.kind == "f":
-            block = block + block.dtype.type(0)  # -0.0 becomes 0.0
-        rows = np.ascontiguousarray(block).reshape(len(block), -1)
-        digests += [
-            hashlib.blake2b(row.tobytes() + str(label).encode(), digest_size=16).digest()
-            for row, label in zip(rows, labels.tolist(), strict=True)
-        ]
-    return digests
-
-
-def num_duplicates(dataset: Dataset) -> int:
-    """Counts records that equal an earlier one in features and class.
-
-    Args:
-      dataset: any data set.
-
-    Returns:
-      The number of records that would be removed to make all distinct.
-    """
-    return len(dataset) - len(set(row_digests(dataset.x, dataset.y)))
-
-
-def num_shared(first: Dataset, second: Dataset) -> int:
-    """Counts records of `second` that are also in `first`, by features and class.
-
-    Args:
-      first: for instance the members.
-      second: for instance the non-members.
-
-    Returns:
-      The number of records of `second`; an audit needs 0.
-    """
-    digests = set(row_digests(first.x, first.y))
-    return sum(digest in digests for digest in row_digests(second.x, second.y))
-
-
-def standardiser(train: Dataset) -> Callable[[Dataset], Dataset]:
-    """Makes features of mean 0 and standard deviation 1 on the training part.
-
-    The mean and deviation are those of each channel of images, and of each feature of other
-    records; a feature that is constant in training is only shifted. Where the training part has
-    members, mean and deviation are not private.
-
-    Args:
-      train: the training part.
-
-    Returns:
-      A function that standardises any part with the mean and deviation of the training part.
-    """
-    axes = tuple(range(train.x.ndim - 1)) if train.x.ndim == 4 else (0,)
-    mean = train.x.mean(axes, dtype=np.float64).astype(train.x.dtype)
-    deviation = train.x.std(axes, dtype=np.float64).astype(train.x.dtype)
-    scale = np.where(deviation > 0, deviation, 1)
-
-    def apply(dataset: Dataset) -> Dataset:
-        return replace(dataset, x=(dataset.x - mean) / scale)
-
-    return apply

@@ -1,6 +1,6 @@
-"""Images in their published raw layouts: idx, CIFAR's binary version, folders of faces.
+"""Reads images in published raw layouts: idx, CIFAR's binary version, folders by class.
 
-In shapes `n` counts images of `h` rows, `w` columns and `c` channels.
+In the shapes below `n` counts images of `h` rows, `w` columns and `c` channels.
 """
 
 import io
@@ -16,15 +16,18 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from jaxpriv import _files
+from jaxpriv.data import _preprocessing
 from jaxpriv.data.dataset import Dataset
 
-SUFFIXES = (
+__all__ = ["read_cifar", "read_folder", "read_idx", "read_image"]
+
+_SUFFIXES = (
     *(".pgm", ".ppm", ".png", ".jpg", ".jpeg", ".bmp", ".gif"),
     *(".webp", ".tif", ".tiff"),
 )
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "WEBP", "TIFF")
-_LARGEST_IDX = _files.GIB // 4  # bytes of pixels; four times as many as float32
-_LARGEST_IMAGE = 2**24  # pixels
+_MAX_PIXEL_BYTES = _files.GIB // 4  # of one file; float32 needs four times as many
+_MAX_PIXELS = 2**24  # of one image
 _IDX_BYTES = 0x08  # type code of unsigned bytes
 
 
@@ -32,7 +35,7 @@ def read_idx(folder: Path, *, name: str, num_classes: int = 10) -> Dataset:
     """Reads MNIST's layout: `{train,t10k}-{images-idx3,labels-idx1}-ubyte`, plain or `.gz`.
 
     Args:
-      folder: it contains the four files.
+      folder: folder that contains the four files.
       name: name of the data set.
       num_classes: number of classes.
 
@@ -40,10 +43,23 @@ def read_idx(folder: Path, *, name: str, num_classes: int = 10) -> Dataset:
       Training and test images in [0, 1].
 
     Raises:
-      ValueError: if a file is missing or damaged, or its header does not match its size.
+      ValueError: if a file is missing or damaged, or if its header does not match its size.
 
     References:
       LeCun, Cortes, Burges, The MNIST database of handwritten digits, 1998.
+
+    Example:
+      >>> import pathlib, struct, tempfile
+      >>> with tempfile.TemporaryDirectory() as name:
+      ...     folder = pathlib.Path(name)
+      ...     for part in ("train", "t10k"):
+      ...         pixels = struct.pack(">4I", 0x803, 2, 1, 3) + bytes([0, 0, 0, 255, 255, 255])
+      ...         _ = (folder / f"{part}-images-idx3-ubyte").write_bytes(pixels)
+      ...         labels = struct.pack(">2I", 0x801, 2) + bytes([0, 1])
+      ...         _ = (folder / f"{part}-labels-idx1-ubyte").write_bytes(labels)
+      ...     dataset = read_idx(folder, name="stripes", num_classes=2)
+      >>> dataset.x.shape, dataset.y.tolist()
+      ((4, 1, 3, 1), [0, 1, 0, 1])
     """
     x, y, sizes = [], [], []
     for part in ("train", "t10k"):
@@ -60,7 +76,7 @@ def read_idx(folder: Path, *, name: str, num_classes: int = 10) -> Dataset:
     if x[0].shape[1:] != x[1].shape[1:]:
         raise ValueError(f"Expected images of one size, got {x[0].shape[1:]} and {x[1].shape[1:]}.")
     return Dataset(
-        x=bytes_to_unit(np.concatenate(x)[..., None]),
+        x=_preprocessing.bytes_to_unit(np.concatenate(x)[..., None]),
         y=np.concatenate(y).astype(np.int32),
         name=name,
         num_classes=num_classes,
@@ -70,11 +86,12 @@ def read_idx(folder: Path, *, name: str, num_classes: int = 10) -> Dataset:
 
 
 def _idx(folder: Path, name: str, *, rank: int) -> UInt8[np.ndarray, "..."]:
-    """Reads one idx file after comparing its header with what follows it."""
+    """Reads an idx file after comparing its header with the number of bytes that follow."""
     path = next((p for p in (folder / name, folder / f"{name}.gz") if p.exists()), folder / name)
-    raw, start = _files.whole(path), 4 + 4 * rank
+    raw, start = _files.read_bytes(path), 4 + 4 * rank
     is_zipped = path.suffix == ".gz"
-    head = _files.gunzip(raw, at_most=start, name=path.name)[:start] if is_zipped else raw[:start]
+    head = _files.gunzip(raw, max_bytes=start, name=path.name) if is_zipped else raw
+    head = head[:start]
     if len(head) < start:
         raise ValueError(f"Expected a header of {start} bytes in {path}, got {len(head)}.")
     magic, *shape = struct.unpack(f">{1 + rank}I", head)
@@ -83,11 +100,12 @@ def _idx(folder: Path, name: str, *, rank: int) -> UInt8[np.ndarray, "..."]:
             f"Expected the magic number {(_IDX_BYTES << 8) + rank} in {path}, got {magic}."
         )
     size = math.prod(shape)
-    if not 0 < size <= _LARGEST_IDX:
+    if not 0 < size <= _MAX_PIXEL_BYTES:
         raise ValueError(
-            f"Expected 1 to {_LARGEST_IDX} bytes after the header of {path}, it says {size}."
+            f"Expected 1 to {_MAX_PIXEL_BYTES} bytes after the header of {path}, "
+            f"which announces {size}."
         )
-    body = _files.gunzip(raw, at_most=start + size, name=path.name) if is_zipped else raw
+    body = _files.gunzip(raw, max_bytes=start + size, name=path.name) if is_zipped else raw
     if len(body) != start + size:
         count = "more" if len(body) > start + size else f"{len(body) - start}"
         raise ValueError(f"Expected {size} bytes after the header of {path}, got {count}.")
@@ -95,34 +113,45 @@ def _idx(folder: Path, name: str, *, rank: int) -> UInt8[np.ndarray, "..."]:
 
 
 def read_cifar(folder: Path, *, num_classes: int) -> Dataset:
-    """Reads the binary version of CIFAR-10 or CIFAR-100; the pickled one is never opened.
+    """Reads the binary version of CIFAR-10 or CIFAR-100; the pickled version is never opened.
 
-    A record is its label (for CIFAR-100 a coarse one, which is dropped, and a fine one) and 3072
-    bytes, channel by channel. The files are in the folder, or in the published archive there.
+    A record consists of its label and 3072 bytes, channel by channel. CIFAR-100 has a coarse
+    label, which is dropped, before the fine one.
 
     Args:
-      folder: with `data_batch_{1..5}.bin` and `test_batch.bin`, or `train.bin` and `test.bin`.
+      folder: folder with `data_batch_{1..5}.bin` and `test_batch.bin`, or with `train.bin` and
+        `test.bin`, or with the published archive of them.
       num_classes: 10 or 100.
 
     Returns:
       Training and test images in [0, 1].
 
     Raises:
-      ValueError: if a file is missing, its size is not that of whole records, or a label is out
-        of range.
+      ValueError: if a file is missing, if its size is not a multiple of that of a record, or if
+        a label is out of range.
 
     References:
       Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009.
+
+    Example:
+      >>> import pathlib, tempfile
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     for name in ("train.bin", "test.bin"):
+      ...         record = bytes([3, 42]) + bytes(1024) + bytes([255] * 1024) + bytes(1024)
+      ...         _ = pathlib.Path(folder, name).write_bytes(record)
+      ...     dataset = read_cifar(pathlib.Path(folder), num_classes=100)
+      >>> dataset.x.shape, dataset.y.tolist(), dataset.x[0, 0, 0].tolist()
+      ((2, 32, 32, 3), [42, 42], [0.0, 1.0, 0.0])
     """
     train = [f"data_batch_{i}.bin" for i in range(1, 6)] if num_classes == 10 else ["train.bin"]
     test = "test_batch.bin" if num_classes == 10 else "test.bin"
     subfolder = "cifar-10-batches-bin" if num_classes == 10 else "cifar-100-binary"
     archive = f"cifar-{num_classes}-binary.tar.gz"
-    files = _files.members(folder, [*train, test], inside=subfolder, archive=archive)
+    files = _files.read_named(folder, [*train, test], subfolder=subfolder, archive=archive)
     first = 1 if num_classes == 10 else 2
     rows = []
     for name, raw in files.items():
-        if len(raw) == 0 or len(raw) % (first + 3072) or len(raw) > _LARGEST_IDX:
+        if len(raw) == 0 or len(raw) % (first + 3072) or len(raw) > _MAX_PIXEL_BYTES:
             raise ValueError(
                 f"Expected records of {first + 3072} bytes in {folder / name}, "
                 f"got {len(raw)} bytes."
@@ -130,8 +159,9 @@ def read_cifar(folder: Path, *, num_classes: int) -> Dataset:
         rows.append(np.frombuffer(raw, np.uint8).reshape(-1, first + 3072))
     sizes = [len(r) for r in rows]
     table = np.concatenate(rows)
+    pixels = table[:, first:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
     return Dataset(
-        x=bytes_to_unit(table[:, first:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)),
+        x=_preprocessing.bytes_to_unit(pixels),
         y=table[:, first - 1].astype(np.int32),
         name=f"cifar{num_classes}",
         num_classes=num_classes,
@@ -144,28 +174,43 @@ def read_folder(
     folder: Path,
     *,
     name: str,
-    suffixes: tuple[str, ...] = SUFFIXES,
+    suffixes: tuple[str, ...] = _SUFFIXES,
     depth: int = 1,
     shrink_to: tuple[int, int] | None = None,
 ) -> Dataset:
     """Reads a folder of images by class: `folder/CLASS/IMAGE`.
 
-    All images have one size. If some are grey and some coloured, all become coloured. Files and
-    folders whose names begin with a dot are passed over, other files that are not images are
-    left out and named, and links that leave `folder` are refused.
+    All images must have one size. If some are grey and some coloured, all become coloured. Files
+    and folders whose names begin with a dot are ignored. Other files that are not images are
+    left out, with a note. Links that leave `folder` are refused.
 
     Args:
-      folder: it contains a folder for each class.
+      folder: folder that contains a folder for each class.
       name: name of the data set.
       suffixes: endings of image files.
       depth: number of folders between `folder` and an image; the innermost is the class.
-      shrink_to: (h, w) to which images are made grey and rescaled; None leaves them.
+      shrink_to: size (h, w) to which images are rescaled after conversion to grey; None keeps
+        size and colours.
 
     Returns:
       Images in [0, 1]; classes in the natural order of their folders' names (s2 before s10).
 
     Raises:
-      ValueError: if there are none, or one is damaged, of another size, or outside the folder.
+      ValueError: if there are no images, or if one is damaged, has another size or lies outside
+        the folder.
+
+    Example:
+      >>> import pathlib, tempfile
+      >>> import numpy as np
+      >>> from PIL import Image
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     for i, name in enumerate(["ann", "bob"]):
+      ...         pathlib.Path(folder, name).mkdir()
+      ...         face = Image.fromarray(np.full((4, 3), 100 * i, np.uint8))
+      ...         face.save(f"{folder}/{name}/1.png")
+      ...     faces = read_folder(pathlib.Path(folder), name="faces")
+      >>> faces.x.shape, faces.class_names
+      ((2, 4, 3, 1), ('ann', 'bob'))
     """
     paths, notes = _find(folder, suffixes, depth)
     names = sorted({p.parent.name for p in paths}, key=_natural)
@@ -180,7 +225,7 @@ def read_folder(
                 f"Expected images of one size, got {sizes[0]} in {paths[0]} and {sizes[1]} in "
                 f"{path}: resize them first."
             )
-        if len(paths) * picture.size > _files.LARGEST_BYTES // 4:
+        if len(paths) * picture.size > _files.MAX_BYTES // 4:
             raise ValueError(f"Expected at most 8 GiB of pixels in {folder}, got more.")
         pictures.append(picture)
     channels = max(picture.shape[2] for picture in pictures)
@@ -218,15 +263,15 @@ def _find(folder: Path, suffixes: tuple[str, ...], depth: int) -> tuple[list[Pat
     for path in paths:
         if not Path(os.path.realpath(path)).is_relative_to(home):
             raise ValueError(f"Expected images inside {folder}, got a link that leaves it: {path}.")
-    rest = sorted(p.relative_to(folder).as_posix() for p in set(files) - set(paths) if p.is_file())
+    rest = [p.relative_to(folder).as_posix() for p in set(files) - set(paths) if p.is_file()]
     if not rest:
         return paths, []
-    shown = ", ".join(rest[:5]) + (", ..." if len(rest) > 5 else "")
+    shown = ", ".join(sorted(rest)[:5]) + (", ..." if len(rest) > 5 else "")
     return paths, [f"Left out {len(rest)} files that are not images: {shown}."]
 
 
 def _is_hidden(path: Path, folder: Path) -> bool:
-    """Tests for files of operating systems and editors, such as `.ipynb_checkpoints`."""
+    """Returns whether an editor or operating system made the file, as `.ipynb_checkpoints`."""
     return any(
         part.startswith(".") or part in ("__MACOSX", "Thumbs.db", "desktop.ini")
         for part in path.relative_to(folder).parts
@@ -241,29 +286,39 @@ def _natural(text: str) -> list[tuple[int, str]]:
 def read_image(
     path: Path, *, shrink_to: tuple[int, int] | None = None
 ) -> Float[np.ndarray, "h w c"]:
-    """Reads one image of at most 2^24 pixels, turned as its EXIF orientation says.
+    """Reads an image of at most 2^24 pixels and applies its EXIF orientation.
 
     Palettes become colours, 16-bit grey keeps its precision, and transparent pixels are white.
 
     Args:
       path: a PGM, PNG, JPEG, BMP, GIF, WebP or TIFF file.
-      shrink_to: (h, w) to which the image is made grey and rescaled; None leaves it.
+      shrink_to: size (h, w) to which the image is rescaled after conversion to grey; None keeps
+        size and colours.
 
     Returns:
       Grey (c = 1) or coloured (c = 3) pixels in [0, 1].
 
     Raises:
       ValueError: if the file is damaged or too large.
+
+    Example:
+      >>> import pathlib, tempfile
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     path = pathlib.Path(folder, "checker.pgm")
+      ...     _ = path.write_bytes(b"P5 2 2 255 " + bytes([0, 255, 255, 0]))
+      ...     pixels = read_image(path)
+      >>> pixels[..., 0].tolist()
+      [[0.0, 1.0], [1.0, 0.0]]
     """
     from PIL import Image, ImageOps, UnidentifiedImageError
 
-    raw = _files.whole(path)
+    raw = _files.read_bytes(path)
     try:
         with (
             warnings.catch_warnings(action="ignore"),
             Image.open(io.BytesIO(raw), formats=_FORMATS) as image,
         ):
-            if not 0 < image.width * image.height <= _LARGEST_IMAGE:
+            if not 0 < image.width * image.height <= _MAX_PIXELS:
                 raise ValueError(f"{image.width} x {image.height} pixels are more than 2^24")
             picture = ImageOps.exif_transpose(image)
             if shrink_to is not None:
@@ -273,15 +328,15 @@ def read_image(
         raise ValueError(
             f"Expected an image at {path}, got a file that is damaged or of another kind."
         ) from None
-    except Exception as e:  # a damaged image makes Pillow raise whatever its decoder met
+    except Exception as e:  # Pillow passes on the errors of its decoders, of many types
         raise ValueError(f"Expected an image at {path}: {_files.one_line(e)}.") from None
 
 
 def _pixels(image: Any) -> Float[np.ndarray, "h w c"]:
-    """Returns grey or coloured pixels in [0, 1] of an image of any mode."""
+    """Converts an image of any mode to grey or coloured pixels in [0, 1]."""
     from PIL import Image
 
-    if image.mode.startswith("I"):  # 16 bits a pixel, some of them as 32-bit integers
+    if image.mode.startswith("I"):  # 16 bits per pixel, which some formats widen to 32
         pixels = np.asarray(image, np.float32) / np.float32(65535)
         if not 0 <= pixels.min() <= pixels.max() <= 1:
             raise ValueError("its pixels exceed 16 bits")
@@ -299,18 +354,4 @@ def _pixels(image: Any) -> Float[np.ndarray, "h w c"]:
     elif image.mode != "L":
         image = image.convert("L" if image.mode == "1" else "RGB")
     pixels = np.asarray(image)
-    return bytes_to_unit(pixels.reshape(*pixels.shape[:2], -1))
-
-
-def bytes_to_unit(pixels: UInt8[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    """Converts bytes to float32 in [0, 1].
-
-    Args:
-      pixels: 0 to 255.
-
-    Returns:
-      A new array of the same shape.
-    """
-    unit = pixels.astype(np.float32, order="C")
-    unit /= 255
-    return unit
+    return _preprocessing.bytes_to_unit(pixels.reshape(*pixels.shape[:2], -1))

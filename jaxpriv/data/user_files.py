@@ -1,33 +1,44 @@
-"""Reads data sets of the user: an .npz, a table of text, or a folder of images by class."""
+"""Reads the user's data: an .npz, a table of text, or a folder of images by class."""
 
 import warnings
 from pathlib import Path
 
-from jaxpriv.data import _arrays, _delimited, _preprocessing, _tables, images
+from jaxpriv.data import _arrays, _delimited, _digests, _preprocessing, _tables, images
 from jaxpriv.data.dataset import Dataset
+
+__all__ = ["Bounds", "Options", "load"]
 
 Bounds = _preprocessing.Bounds
 Options = _preprocessing.Options
 
 
 def load(path: Path, options: Options) -> Dataset:
-    """Reads a file or folder of the user. Never unpickles; warns of duplicate records.
+    """Reads a file or folder of the user, without unpickling; warns of duplicate records.
 
     Args:
-      path: a table of text, an .npz, or a folder with a folder of images for each class.
-      options: how it is read.
+      path: a table of text, an .npz, or a folder that contains a folder of images for each class.
+      options: roles of the columns, and treatment of missing values.
 
     Returns:
       The data set.
 
     Raises:
-      ValueError: if anything in it is missing, damaged or ambiguous.
+      ValueError: if the data are incomplete, damaged or ambiguous.
+
+    Example:
+      >>> import tempfile
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     path = Path(folder, "flowers.tsv")
+      ...     _ = path.write_text("length\\tkind\\n1.5\\tiris\\n2.5\\trose\\n3.5\\trose\\n")
+      ...     flowers = load(path, Options(label="kind"))
+      >>> flowers.class_names, flowers.notes[0]
+      (('iris', 'rose'), 'Columns are separated by tabs.')
     """
     tables = ("label", "group", "exclude", "public_bounds")
     if path.is_dir():
         options.check_defaults(f"the folder {path}", *tables, "missing")
         dataset = images.read_folder(path, name=path.resolve().name)
-        duplicates = _preprocessing.count_duplicates(dataset.x, dataset.y)
+        duplicates = _digests.count_duplicates(dataset.x, dataset.y)
     elif path.suffix.lower() in _delimited.SUFFIXES:
         dataset, duplicates = _tables.read(path, options)
     elif path.suffix.lower() == ".npz":

@@ -1,6 +1,6 @@
-"""Text as arrays: tokeniser, vocabularies, padding, batches of similar length.
+"""Converts text to arrays: tokeniser, vocabularies, padding, batches of similar length.
 
-In shapes `n` counts sentences, `t` tokens, `b` the places of a batch.
+In the shapes below `n` counts sentences, `t` tokens and `b` rows of a batch.
 """
 
 import functools
@@ -18,8 +18,25 @@ from jaxtyping import Bool, Int
 
 from jaxpriv import _check
 
+__all__ = [
+    "BOS",
+    "EOS",
+    "PAD",
+    "SPECIAL",
+    "UNK",
+    "Batch",
+    "Padded",
+    "Vocabulary",
+    "batches_by_length",
+    "pad",
+    "tokenise",
+]
+
 PAD, BOS, EOS, UNK = range(4)
+"""Ids of the special tokens: padding, beginning and end of a sentence, unknown word."""
+
 SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
+"""Words of the special tokens in the order of their ids."""
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 
@@ -27,19 +44,20 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 def tokenise(sentence: str, *, lower: bool) -> list[str]:
     """Splits a sentence into runs of letters, digits and underscores, and single other signs.
 
-    The text is brought to Unicode's composed form (NFC) first, so that an accent written apart
-    does not split its word. White space goes; every other sign is a token of its own, so
-    "l'eau" is three tokens, and no text can spell a special token.
+    The text is first normalised to Unicode's composed form (NFC), so that a combining accent does
+    not split its word. White space is dropped. Every other sign is a token, so "l'eau" becomes
+    three tokens and a text cannot contain a special token.
 
     Args:
-      sentence: any text.
-      lower: whether to lower the case.
+      sentence: text.
+      lower: whether to convert to lower case.
 
     Returns:
-      The tokens, in order.
+      The tokens in order.
 
-    >>> tokenise("Un chien, l'eau!", lower=True)
-    ['un', 'chien', ',', 'l', "'", 'eau', '!']
+    Example:
+      >>> tokenise("Un chien, l'eau!", lower=True)
+      ['un', 'chien', ',', 'l', "'", 'eau', '!']
     """
     text = unicodedata.normalize("NFC", sentence.lower() if lower else sentence)
     return _TOKEN.findall(text)
@@ -47,15 +65,24 @@ def tokenise(sentence: str, *, lower: bool) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Vocabulary:
-    """A numbering of words; hashable, equal when the words and the tokenising are.
+    """Maps words to ids; hashable, and equal if words and tokenisation are equal.
 
-    A vocabulary that is built from private sentences is itself a function of them: the mere
-    presence of a rare word shows that someone wrote it, which no noise of the training hides and
-    no accountant counts. Where a guarantee is claimed (DP-SGD, and the GPM's proofs, which ask
-    for vocabularies that are fixed beforehand), build it from public text.
+    A vocabulary built from private sentences is a function of them: the presence of a rare word
+    shows that someone wrote it. Noise in the training does not hide this, and an accountant does
+    not count it. For a differential-privacy guarantee, build the vocabulary from public text.
 
     words: word of each id; `SPECIAL` first.
-    lower: whether sentences are lowered before they are looked up.
+    lower: whether sentences are converted to lower case before the look-up.
+
+    Raises:
+      ValueError: if the special tokens are not the first, or if a word is repeated.
+
+    Example:
+      >>> vocabulary = Vocabulary.build(["a dog", "a cat"], min_count=1, lower=True)
+      >>> vocabulary.words[4:]
+      ('a', 'cat', 'dog')
+      >>> vocabulary.encode("A bird")
+      array([1, 4, 3, 2], dtype=int32)
     """
 
     words: tuple[str, ...]
@@ -65,25 +92,29 @@ class Vocabulary:
         if self.words[: len(SPECIAL)] != SPECIAL:
             raise ValueError(f"Expected words to begin with {' '.join(SPECIAL)}.")
         if len(self._ids) != len(self.words):
-            raise ValueError("Expected words that differ, got one twice.")
+            raise ValueError("Expected distinct words, got one twice.")
 
     def __len__(self) -> int:
         return len(self.words)
 
     @classmethod
     def build(cls, sentences: Iterable[str], *, min_count: int, lower: bool) -> "Vocabulary":
-        """Numbers the words of a corpus, frequent first, ties in the order of their letters.
+        """Numbers the words of a corpus by decreasing frequency, and ties alphabetically.
 
         Args:
-          sentences: the corpus; public where privacy is claimed.
-          min_count: words seen less often become unknown.
-          lower: whether to lower the case.
+          sentences: the corpus; it must be public for a differential-privacy guarantee.
+          min_count: smallest number of occurrences; rarer words become unknown.
+          lower: whether to convert to lower case.
 
         Returns:
-          The vocabulary; it depends on the counts alone, not on the order of the sentences.
+          The vocabulary, which does not depend on the order of the sentences.
 
         Raises:
-          ValueError: if min_count is not a whole number >= 1.
+          ValueError: if min_count is not an integer >= 1.
+
+        Example:
+          >>> Vocabulary.build(["a b a", "c a b"], min_count=2, lower=True).words[4:]
+          ('a', 'b')
         """
         _check.positive_int(min_count=min_count)
         counts = Counter(word for s in sentences for word in tokenise(s, lower=lower))
@@ -96,14 +127,19 @@ class Vocabulary:
 
         Args:
           words: word of each id, special tokens first.
-          lower: as it was built.
+          lower: casing with which the vocabulary was built.
 
         Returns:
-          The same vocabulary.
+          The vocabulary.
 
         Raises:
-          ValueError: if an entry is not a string or repeated, or the special tokens are not
-            the first.
+          ValueError: if an entry is not a string or is repeated, or if the special tokens are
+            not the first.
+
+        Example:
+          >>> built = Vocabulary.build(["a b"], min_count=1, lower=True)
+          >>> Vocabulary.from_list(built.to_list(), lower=True) == built
+          True
         """
         if isinstance(words, str) or not all(isinstance(word, str) for word in words):
             raise ValueError("Expected a list of strings as words.")
@@ -115,7 +151,7 @@ class Vocabulary:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of words and casing, the same in every process: for records of runs."""
+        """SHA-256 of words and casing, equal in all processes, for records of runs."""
         content = json.dumps([self.lower, *self.words], ensure_ascii=True)
         return hashlib.sha256(content.encode()).hexdigest()
 
@@ -126,16 +162,21 @@ class Vocabulary:
         return np.array([BOS, *(ids.get(word, UNK) for word in words), EOS], np.int32)
 
     def decode(self, ids: Int[np.ndarray, " t"]) -> str:
-        """Writes ids as words with spaces between them, up to EOS, without PAD and BOS.
+        """Returns the words of a sentence joined by spaces, up to EOS, without PAD and BOS.
 
         Args:
           ids: token ids, padded or not.
 
         Returns:
-          The text; unknown words read "<unk>".
+          The text; unknown words become "<unk>".
 
         Raises:
           ValueError: if an id is outside the vocabulary.
+
+        Example:
+          >>> vocabulary = Vocabulary.build(["a dog"], min_count=1, lower=True)
+          >>> vocabulary.decode(vocabulary.encode("a grey dog"))
+          'a <unk> dog'
         """
         if ids.size and not 0 <= ids.min() <= ids.max() < len(self):
             raise ValueError(f"Expected ids in 0 to {len(self) - 1}, got {ids.min()}, {ids.max()}.")
@@ -149,11 +190,11 @@ class Vocabulary:
 
 
 class Padded(NamedTuple):
-    """Sentences as one array.
+    """Sentences as an array of fixed width.
 
     tokens: ids from BOS to EOS, then PAD.
     mask: True at tokens, False at padding.
-    is_cut: which sentences were longer; their first tokens are kept and they still end in EOS.
+    is_cut: whether a sentence was longer; it then consists of its first tokens and EOS.
     """
 
     tokens: Int[np.ndarray, "n t"]
@@ -161,22 +202,28 @@ class Padded(NamedTuple):
     is_cut: Bool[np.ndarray, " n"]
 
 
-def padded(sentences: Sequence[str], vocabulary: Vocabulary, *, max_length: int) -> Padded:
-    """Encodes sentences into one array of `max_length` columns.
+def pad(sentences: Sequence[str], vocabulary: Vocabulary, *, max_length: int) -> Padded:
+    """Encodes sentences into an array of `max_length` columns.
 
-    The width is the argument, not the longest sentence, so that shapes are static: one
-    compilation, and no record changes the shape of its neighbours.
+    The width does not depend on the sentences, so one compilation suffices and a record cannot
+    change the shape of other records.
 
     Args:
-      sentences: any texts.
-      vocabulary: numbers their words.
-      max_length: tokens a row, BOS and EOS among them; >= 2.
+      sentences: texts.
+      vocabulary: ids of the words.
+      max_length: number of tokens per row, including BOS and EOS; >= 2.
 
     Returns:
-      Ids, mask and what was cut.
+      Ids, mask, and which sentences were cut.
 
     Raises:
       ValueError: if max_length is below 2.
+
+    Example:
+      >>> vocabulary = Vocabulary.build(["a dog"], min_count=1, lower=True)
+      >>> rows = pad(["dog", "a dog a dog"], vocabulary, max_length=4)
+      >>> rows.tokens.tolist(), rows.is_cut.tolist()
+      ([[1, 5, 2, 0], [1, 4, 5, 2]], [False, True])
     """
     _check.positive_int(max_length=max_length)
     if max_length < 2:
@@ -194,9 +241,9 @@ def padded(sentences: Sequence[str], vocabulary: Vocabulary, *, max_length: int)
 class Batch(NamedTuple):
     """Indices of the sentences of a batch, and its width.
 
-    indices: of the sentences; 0 where the mask is False.
-    mask: False at the places that fill up a bucket's last batch.
-    max_length: the bucket's bound on tokens.
+    indices: positions of the sentences; 0 where the mask is False.
+    mask: False at rows that fill up the last batch of a bucket.
+    max_length: upper bound of the bucket on the number of tokens.
     """
 
     indices: Int[np.ndarray, " b"]
@@ -207,34 +254,36 @@ class Batch(NamedTuple):
 def batches_by_length(
     lengths: Int[np.ndarray, " n"], *, batch_size: int, boundaries: Sequence[int]
 ) -> list[Batch]:
-    """Groups sentences of similar length; every sentence comes exactly once, without chance.
+    """Groups sentences of similar length into batches, each sentence exactly once.
 
-    Bucket k holds the lengths above boundary k - 1 up to boundary k. Inside a bucket sentences
-    stand by (length, index), so equal inputs give equal batches.
+    Bucket k contains the lengths above boundary k - 1 up to boundary k. Sentences of a bucket are
+    sorted by length and index, so the result is deterministic.
 
-    Which sentences meet depends on their lengths, so no amplification by sampling holds: for
-    evaluation and for training without a guarantee. Private training draws its batches from
-    `jaxpriv.sampling`.
+    The composition of a batch depends on the lengths, so amplification by sampling does not apply:
+    use these batches for evaluation and for training without a guarantee, and `jaxpriv.sampling`
+    for private training.
 
     Args:
-      lengths: tokens of each sentence.
-      batch_size: places a batch.
-      boundaries: rising upper bounds; the last >= every length.
+      lengths: number of tokens of each sentence.
+      batch_size: number of rows per batch.
+      boundaries: increasing upper bounds, of which the last is at least the largest length.
 
     Returns:
-      Batches, short sentences first; all of one shape.
+      Batches of equal shape, short sentences first.
 
     Raises:
-      ValueError: if the boundaries do not rise or do not reach every length.
+      ValueError: if the boundaries do not increase, or if a length exceeds the last one.
 
-    >>> [b.indices.tolist() for b in batches_by_length(np.array([3, 9, 2]), batch_size=2,
-    ...                                                boundaries=[4, 16])]
-    [[2, 0], [1, 0]]
+    Example:
+      >>> import numpy as np
+      >>> batches = batches_by_length(np.array([3, 9, 2]), batch_size=2, boundaries=[4, 16])
+      >>> [(batch.indices.tolist(), batch.mask.tolist()) for batch in batches]
+      [([2, 0], [True, True]), ([1, 0], [True, False])]
     """
     _check.positive_int(batch_size=batch_size)
     bounds = np.asarray(boundaries)
     if not bounds.size or bounds[0] < 1 or (np.diff(bounds) <= 0).any():
-        raise ValueError(f"Expected rising boundaries >= 1, got {list(boundaries)}.")
+        raise ValueError(f"Expected increasing boundaries >= 1, got {list(boundaries)}.")
     if lengths.size and lengths.max() > bounds[-1]:
         raise ValueError(
             f"Expected lengths up to the last boundary {bounds[-1]}, got {lengths.max()}."
@@ -243,10 +292,10 @@ def batches_by_length(
     bucket = np.searchsorted(bounds, lengths[order])
     batches = []
     for k, bound in enumerate(bounds):
-        members = order[bucket == k]
-        for start in range(0, len(members), batch_size):
-            taken = members[start : start + batch_size]
+        in_bucket = order[bucket == k]
+        for start in range(0, len(in_bucket), batch_size):
+            selected = in_bucket[start : start + batch_size]
             indices = np.zeros(batch_size, np.int32)
-            indices[: len(taken)] = taken
-            batches.append(Batch(indices, np.arange(batch_size) < len(taken), int(bound)))
+            indices[: len(selected)] = selected
+            batches.append(Batch(indices, np.arange(batch_size) < len(selected), int(bound)))
     return batches

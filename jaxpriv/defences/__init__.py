@@ -1,6 +1,22 @@
-"""Defences against membership inference, and what they promise."""
+"""Defences against membership inference, and their guarantees."""
 
 from jaxpriv.defences import base, outputs
-from jaxpriv.defences.base import Defence, Promise
+from jaxpriv.defences._defence import (
+    Defence,
+    MakeAlgorithm,
+    Predict,
+    Promise,
+    Release,
+    Respond,
+)
 
-__all__ = ["Defence", "Promise", "base", "outputs"]
+__all__ = [
+    "Defence",
+    "MakeAlgorithm",
+    "Predict",
+    "Promise",
+    "Release",
+    "Respond",
+    "base",
+    "outputs",
+]

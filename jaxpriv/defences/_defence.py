@@ -1,4 +1,4 @@
-"""What a defence is: hooks on training, on the released parameters and on the outputs.
+"""Types of defences: hooks on training, on the released parameters and on the outputs.
 
 In the shapes below `c` counts classes.
 """
@@ -21,21 +21,25 @@ MakeAlgorithm = Callable[[int], Algorithm]
 """`make_algorithm(num_records) -> Algorithm`."""
 
 Release = Callable[[PRNGKeyArray, Params], Params]
-"""`release(key, params) -> params`, once after training."""
+"""`release(key, params) -> params`, applied once after training."""
 
 Respond = Callable[[PRNGKeyArray, Float[Array, " c"]], Float[Array, " c"]]
-"""`respond(key, logits) -> logits` of one record, at every query."""
+"""`respond(key, logits) -> logits` of one record, applied at every query."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Promise:
-    """A differential privacy guarantee.
+    """Differential privacy guarantee.
 
-    epsilon: in nats; infinite where there is no bound.
-    delta: of the (epsilon, delta) guarantee.
+    epsilon: in nats; infinite if epsilon is unbounded.
+    delta: delta of the (epsilon, delta) guarantee.
     relation: how neighbouring data sets differ.
-    unit: what they differ in.
-    advantage_bound: largest TPR - FPR of any membership attack; None where it is not known.
+    unit: unit in which neighbouring data sets differ.
+    advantage_bound: upper bound on TPR - FPR of any membership attack; None if unknown.
+
+    Example:
+      >>> Promise(epsilon=2.0, delta=1e-5, relation="add_or_remove_one").unit
+      'record'
     """
 
     epsilon: float
@@ -47,16 +51,25 @@ class Promise:
 
 @dataclass(frozen=True, kw_only=True)
 class Defence:
-    """A defence against membership inference; hooks that it does not use are None.
+    """Defence against membership inference; unused hooks are None.
 
-    An adaptive attacker trains shadow models that pass through the same hooks.
+    The shadow models of an adaptive attacker pass through the same hooks.
 
     name: key in JSON files and on the command line.
     title: name on pages, with the settings.
-    guarantee: what it promises; None for a heuristic.
-    algorithm: `algorithm(num_records) -> Algorithm` in place of plain training.
-    release: `release(key, params) -> params`, once after training.
-    respond: `respond(key, logits) -> logits` of one record, at every query; runs inside jit.
+    guarantee: differential privacy guarantee; None for a heuristic.
+    algorithm: `algorithm(num_records) -> Algorithm`, which replaces plain training.
+    release: `release(key, params) -> params`, applied once after training.
+    respond: `respond(key, logits) -> logits` of one record, applied at every query inside jit.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> def respond(key, logits):
+      ...     return logits + jax.random.normal(key, logits.shape)
+      >>> defence = Defence(name="noise", title="noise of std 1", respond=respond)
+      >>> predict = defence.wrap(lambda key, inputs: jnp.zeros((len(inputs), 3)))
+      >>> predict(jax.random.key(0), np.zeros((2, 5))).shape
+      (2, 3)
     """
 
     name: str
@@ -73,16 +86,16 @@ class Defence:
           predict: `predict(key, inputs [b, ...]) -> logits [b, c]` of the undefended model.
 
         Returns:
-          A function of the same kind; every record is answered with a key of its own.
+          A function of the same kind; each record has its own key.
         """
         respond = self.respond
         if respond is None:
             return predict
-        each = jax.jit(jax.vmap(respond))
+        batched = jax.jit(jax.vmap(respond))
 
         def defended(key: PRNGKeyArray, inputs: np.ndarray) -> Float[np.ndarray, "b c"]:
             predict_key, respond_key = jax.random.split(key)
             logits = jax.numpy.asarray(predict(predict_key, inputs))
-            return np.asarray(each(jax.random.split(respond_key, len(logits)), logits))
+            return np.asarray(batched(jax.random.split(respond_key, len(logits)), logits))
 
         return defended

@@ -1,6 +1,6 @@
-"""The table of defences, and the types that they share.
+"""Table of defences, by name.
 
-Adding a defence takes one function and one row here.
+A new defence takes one function and one row here.
 """
 
 import inspect
@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from jaxpriv import _check
 from jaxpriv.defences import outputs
-from jaxpriv.defences._defence import Defence, Predict, Promise, Release, Respond
+from jaxpriv.defences._defence import Defence
 
-__all__ = ["DEFENCES", "Defence", "Predict", "Promise", "Release", "Respond", "from_text"]
+__all__ = ["DEFENCES", "from_text"]
 
 DEFENCES: dict[str, Callable[..., Defence]] = {
     "label_only": outputs.label_only,
@@ -18,7 +18,7 @@ DEFENCES: dict[str, Callable[..., Defence]] = {
     "temperature": outputs.temperature,
     "top_k": outputs.top_k,
 }
-"""Functions that make a defence, by name; their keyword arguments are numbers."""
+"""Functions that make the defences, by name. Their keyword arguments are numbers."""
 
 
 def from_text(text: str) -> Defence:
@@ -31,8 +31,8 @@ def from_text(text: str) -> Defence:
       The defence.
 
     Raises:
-      ValueError: for an unknown name or argument, a missing one, what is not a number, or a
-        number out of range.
+      ValueError: for an unknown name, unknown or missing arguments, or a value that is not a
+        number or out of range.
 
     Example:
       >>> from_text("top_k:k=3").title
@@ -40,20 +40,20 @@ def from_text(text: str) -> Defence:
     """
     name, _, settings = text.partition(":")
     _check.one_of(DEFENCES, defence=name)
-    wanted = inspect.signature(DEFENCES[name]).parameters
+    parameters = inspect.signature(DEFENCES[name]).parameters
     pairs = [setting.partition("=")[::2] for setting in settings.split(",") if setting]
-    if sorted(argument for argument, _ in pairs) != sorted(wanted):
-        arguments = ",".join(f"{argument}=NUMBER" for argument in wanted)
-        raise ValueError(f"Expected {name}{':' if wanted else ''}{arguments}, got {text!r}.")
-    is_count = {argument: wanted[argument].annotation is int for argument in wanted}
+    if sorted(argument for argument, _ in pairs) != sorted(parameters):
+        arguments = ",".join(f"{argument}=NUMBER" for argument in parameters)
+        raise ValueError(f"Expected {name}{':' if parameters else ''}{arguments}, got {text!r}.")
+    is_int = {argument: parameters[argument].annotation is int for argument in parameters}
     return DEFENCES[name](
-        **{argument: _number(argument, text, whole=is_count[argument]) for argument, text in pairs}
+        **{argument: _number(argument, text, is_int=is_int[argument]) for argument, text in pairs}
     )
 
 
-def _number(argument: str, text: str, *, whole: bool) -> int | float:
+def _number(argument: str, text: str, *, is_int: bool) -> int | float:
     try:
-        return int(text) if whole else float(text)
+        return int(text) if is_int else float(text)
     except ValueError:
-        number = "a whole number" if whole else "a number"
+        number = "a whole number" if is_int else "a number"
         raise ValueError(f"Expected {number} for {argument}, got {text!r}.") from None

@@ -1,7 +1,7 @@
-"""Defences that change a model's outputs: top-k, rounding, temperature, label only.
+"""Defences that change the outputs of a model: top-k, rounding, temperature, label only.
 
-None of them carries a guarantee. Probabilities that a defence withholds are floored at 1e-13, as
-attacks take finite logits. In the shapes below `c` counts classes.
+None of them has a guarantee. Attacks need finite logits, so probabilities that are not returned
+are replaced by 1e-13. In the shapes below `c` counts classes.
 """
 
 import math
@@ -13,26 +13,33 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jaxpriv import _check
 from jaxpriv.defences._defence import Defence
 
+__all__ = ["LOG_FLOOR", "label_only", "rounding", "temperature", "top_k"]
+
 LOG_FLOOR = math.log(1e-13)
-"""Log probability of what an answer does not contain."""
+"""Log probability of classes that an answer leaves out."""
 
 
 def top_k(*, k: int) -> Defence:
-    """Answers with the k largest probabilities.
+    """Returns only the k largest probabilities.
 
     The other classes have log probability log 1e-13.
 
     Args:
-      k: probabilities that are shown; >= 1.
+      k: number of probabilities; >= 1.
 
     Returns:
       The defence.
 
     Raises:
-      ValueError: if k < 1; and at the first query, if there are fewer than k classes.
+      ValueError: if k < 1; at the first query, if there are fewer than k classes.
 
     References:
       Shokri et al., Membership Inference Attacks Against Machine Learning Models, 2017, VIII-A.
+
+    Example:
+      >>> answer = top_k(k=2).respond(jax.random.key(0), jnp.log(jnp.array([0.5, 0.2, 0.3])))
+      >>> [round(p, 3) for p in jnp.exp(answer).tolist()]
+      [0.5, 0.0, 0.3]
     """
     _check.positive_int(k=k)
 
@@ -41,9 +48,9 @@ def top_k(*, k: int) -> Defence:
         if k > len(logits):
             raise ValueError(f"Expected k of at most {len(logits)} classes, got k={k}.")
         log_probs = jax.nn.log_softmax(logits)
-        _, shown = jax.lax.top_k(log_probs, k)
-        withheld = jnp.full_like(log_probs, LOG_FLOOR)
-        return withheld.at[shown].set(_floored(log_probs[shown]))
+        _, largest = jax.lax.top_k(log_probs, k)
+        floor = jnp.full_like(log_probs, LOG_FLOOR)
+        return floor.at[largest].set(_floored(log_probs[largest]))
 
     return Defence(name="top_k", title=f"top {k}", respond=respond)
 
@@ -52,7 +59,7 @@ def rounding(*, decimals: int) -> Defence:
     """Rounds every probability to a number of decimals.
 
     Args:
-      decimals: digits after the point, in 1..7 (float32 holds no more).
+      decimals: digits after the point, in 1..7; float32 has no more.
 
     Returns:
       The defence.
@@ -62,6 +69,11 @@ def rounding(*, decimals: int) -> Defence:
 
     References:
       Shokri et al., Membership Inference Attacks Against Machine Learning Models, 2017, VIII-A.
+
+    Example:
+      >>> answer = rounding(decimals=1).respond(jax.random.key(0), jnp.log(jnp.array([0.96, 0.04])))
+      >>> [round(p, 3) for p in jnp.exp(answer).tolist()]
+      [1.0, 0.0]
     """
     _check.positive_int(decimals=decimals)
     if decimals > 7:
@@ -76,10 +88,10 @@ def rounding(*, decimals: int) -> Defence:
 
 
 def temperature(*, temperature: float) -> Defence:
-    """Divides the logits by a temperature, which flattens the probabilities above 1.
+    """Divides the logits by a temperature.
 
     Args:
-      temperature: > 0.
+      temperature: positive; above 1 it makes the probabilities more equal.
 
     Returns:
       The defence.
@@ -89,6 +101,12 @@ def temperature(*, temperature: float) -> Defence:
 
     References:
       Shokri et al., Membership Inference Attacks Against Machine Learning Models, 2017, VIII-A.
+
+    Example:
+      >>> logits = jnp.log(jnp.array([0.9, 0.1]))
+      >>> answer = temperature(temperature=2.0).respond(jax.random.key(0), logits)
+      >>> [round(p, 3) for p in jnp.exp(answer).tolist()]  # the odds are 3 instead of 9
+      [0.75, 0.25]
     """
     _check.positive(temperature=temperature)
 
@@ -102,7 +120,7 @@ def temperature(*, temperature: float) -> Defence:
 
 
 def label_only() -> Defence:
-    """Answers with the predicted label alone.
+    """Returns only the predicted label.
 
     Its log probability is 0, that of every other class log 1e-13.
 
@@ -111,6 +129,11 @@ def label_only() -> Defence:
 
     References:
       Choquette-Choo et al., Label-Only Membership Inference Attacks, 2021.
+
+    Example:
+      >>> answer = label_only().respond(jax.random.key(0), jnp.array([0.2, 1.5, 0.3]))
+      >>> [round(p, 3) for p in jnp.exp(answer).tolist()]
+      [0.0, 1.0, 0.0]
     """
 
     def respond(key: PRNGKeyArray, logits: Float[Array, " c"]) -> Float[Array, " c"]:

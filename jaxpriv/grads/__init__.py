@@ -1,15 +1,21 @@
 """Per-example clipped gradients."""
 
-from jaxpriv.grads import microbatching
+from jaxpriv.grads import augmentation, clipping
+from jaxpriv.grads._explanation import Choice, Explanation
+from jaxpriv.grads._microbatching import MicrobatchSize
 from jaxpriv.grads._per_example import ClippedSum
 from jaxpriv.grads.augmentation import augmented
 from jaxpriv.grads.clipping import ClippedGrad, clipped_grad, explicit_clipped_grad
 
 __all__ = [
+    "Choice",
     "ClippedGrad",
     "ClippedSum",
+    "Explanation",
+    "MicrobatchSize",
+    "augmentation",
     "augmented",
     "clipped_grad",
+    "clipping",
     "explicit_clipped_grad",
-    "microbatching",
 ]

@@ -1,4 +1,4 @@
-"""Reports how the clipped gradient of each parameter is computed, what it costs, and why."""
+"""Reports the method, cost and reason for the clipped gradient of each parameter."""
 
 import io
 import math
@@ -16,20 +16,28 @@ _SMALL = 0.01
 
 
 class Choice(NamedTuple):
-    """How one leaf's clipped gradients are summed.
+    """How the clipped gradients of one leaf are summed.
 
-    leaf: its path in the parameters.
-    shape: of the leaf.
-    method: "outer product", "gram" and "lookup" never form a per-example gradient; "gradient"
-      multiplies it out from its factors, because that is cheaper; "second pass" takes the norm
-      inside a rematerialised region and the sum by another backward pass; "explicit" is
-      differentiation example by example; "unused" needs nothing.
-    reason: why gradients are explicit, else "".
-    advice: the change that would make them fast, else "".
-    num_leaves: number of leaves that share the products, as the gates of a recurrent cell do.
-    bytes: memory for the whole batch, of those leaves.
+    leaf: path of the leaf in the parameters.
+    shape: shape of the leaf.
+    method: "outer product", "gram" and "lookup" form no per-example gradient; "gradient"
+      multiplies it out from its factors, where that is cheaper; "second pass" takes the norm
+      inside a rematerialised region and the sum by another backward pass; "explicit"
+      differentiates example by example; "unused" marks a leaf that the loss does not read.
+    reason: why gradients are explicit; empty for other methods.
+    advice: how to make them fast; empty for other methods.
+    num_leaves: number of leaves that share the products, such as the gates of a recurrent cell.
+    bytes: memory that those leaves take for the batch.
     explicit_bytes: memory that explicit gradients of those leaves would take.
-    macs: multiplications and additions of the norm and the sum, for the whole batch.
+    macs: multiply-adds of the norm and the sum, for the batch.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from jaxpriv import grads
+      >>> grad = grads.clipped_grad(lambda w, x, key: jnp.dot(w, x), clip_norm=1.0)
+      >>> args = jnp.zeros(3), jnp.zeros(3), jax.random.key(0)
+      >>> grad.explain(*args, batch_size=4).choices[0].method
+      'outer product'
     """
 
     leaf: str
@@ -47,7 +55,17 @@ class Explanation(NamedTuple):
     """One choice for each leaf; prints as a table.
 
     choices: in the order of the leaves.
-    batch_size: number of rows that are processed at a time.
+    batch_size: number of rows processed at a time.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from jaxpriv import grads
+      >>> def decayed(w, x, key):
+      ...     return jnp.dot(w, x) + 0.01 * jnp.sum(w**2)
+      >>> args = jnp.zeros(3), jnp.zeros(3), jax.random.key(0)
+      >>> explanation = grads.clipped_grad(decayed, clip_norm=1.0).explain(*args, batch_size=4)
+      >>> explanation.ghost_share, explanation.choices[0].advice
+      (0.0, 'put weight decay into the optimiser')
     """
 
     choices: tuple[Choice, ...]
@@ -55,7 +73,7 @@ class Explanation(NamedTuple):
 
     @property
     def ghost_share(self) -> float:
-        """Share of the parameters that need no explicit gradients."""
+        """Share of the parameters that have no explicit gradients."""
         sizes = [math.prod(choice.shape) for choice in self.choices]
         explicit = [choice.method == "explicit" for choice in self.choices]
         fast = sum(size for size, slow in zip(sizes, explicit, strict=True) if not slow)
@@ -89,48 +107,23 @@ def explain(
     batch_size: int,
     by_factors: bool,
 ) -> Explanation:
-    """Describes the clipped gradients of a batch without computing anything.
+    """Describes the clipped gradients of a batch without computing them.
 
     Args:
-      plan: of the loss.
+      plan: plan of the loss.
       params: trainable leaves, arrays or shapes.
       example: one row, arrays or shapes.
-      key: any; not consumed.
-      batch_size: rows that are processed at a time.
-      by_factors: whether factors are used; else all gradients are explicit.
+      key: any PRNG key; not consumed.
+      batch_size: number of rows processed at a time.
+      by_factors: whether factors are used; otherwise all gradients are explicit.
 
     Returns:
       One choice for each leaf, in the order of the leaves.
     """
-    gradient = jax.eval_shape(
-        lambda params, *row: _ghost_run.gradient(
-            plan, jax.tree.leaves(params), jax.tree.leaves(row)
-        ),
-        params,
-        example,
-        key,
-    )
-    shapes = _ghost.factor_shapes(plan, gradient.tapes)
-    forms = _ghost.choose_forms(plan, shapes)
-    paths = [jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_leaves_with_path(params)]
     leaves = jax.tree.leaves(params)
+    paths = [jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_leaves_with_path(params)]
     size = sum(leaf.size for leaf in leaves)
-    parts: dict[int, list[tuple[str, set[int], int, int]]] = {i: [] for i in range(len(leaves))}
-    for k, block in enumerate(plan.blocks):
-        members = _ghost_views.leaves(block.source)
-        if k in shapes:
-            is_formed = k in forms.multiplied
-            macs = _ghost_cost.norm_macs(shapes[k], multiplied=is_formed)
-            macs += 0 if is_formed else _ghost_cost.total_macs(shapes[k])
-            method = "gradient" if is_formed else " + ".join(map(_ghost_cost.kind, shapes[k]))
-            arrays = shapes[k]
-            if k not in forms.looped:
-                arrays = jax.eval_shape(lambda f, k=k: _ghost.formed(plan, k, f, forms), arrays)
-            stored = batch_size * sum(map(_bytes, jax.tree.leaves(arrays)))
-        else:
-            method, macs, stored = "second pass", 0, 0
-        for i in members:
-            parts[i].append((method, members, stored, macs * batch_size))
+    rows = _products(plan, params, example, key, batch_size=batch_size)
 
     def choice(i: int) -> Choice:
         full = batch_size * _bytes(leaves[i])
@@ -144,19 +137,64 @@ def explain(
             advice = _advice(reason) if leaves[i].size > _SMALL * size else ""
             macs = 2 * batch_size * leaves[i].size
             return Choice(*common, "explicit", reason, advice, 1, full, full, macs)
-        members = set().union(*(part[1] for part in parts[i]))
+        shared = set().union(*(row.leaves for row in rows[i]))
         return Choice(
             *common,
-            " + ".join(dict.fromkeys(part[0] for part in parts[i])),
+            " + ".join(dict.fromkeys(row.method for row in rows[i])),
             "",
             "",
-            len(members),
-            sum(part[2] for part in parts[i]),
-            batch_size * sum(_bytes(leaves[j]) for j in members),
-            sum(part[3] for part in parts[i]),
+            len(shared),
+            sum(row.stored_bytes for row in rows[i]),
+            batch_size * sum(_bytes(leaves[j]) for j in shared),
+            sum(row.macs for row in rows[i]),
         )
 
     return Explanation(tuple(map(choice, range(len(leaves)))), batch_size)
+
+
+class _Products(NamedTuple):
+    """Products of one block of a leaf, for the whole batch.
+
+    leaves: leaves that share them.
+    """
+
+    method: str
+    leaves: set[int]
+    stored_bytes: int
+    macs: int
+
+
+def _products(
+    plan: Plan, params: Params, example: Example, key: PRNGKeyArray, *, batch_size: int
+) -> dict[int, list[_Products]]:
+    """Lists the products of each leaf, one entry for each block that reads it."""
+    gradient = jax.eval_shape(
+        lambda params, *row: _ghost_run.gradient(
+            plan, jax.tree.leaves(params), jax.tree.leaves(row)
+        ),
+        params,
+        example,
+        key,
+    )
+    shapes = _ghost.factor_shapes(plan, gradient.tapes)
+    forms = _ghost.choose_forms(plan, shapes)
+    rows: dict[int, list[_Products]] = {i: [] for i in range(len(jax.tree.leaves(params)))}
+    for k, block in enumerate(plan.blocks):
+        sharing = _ghost_views.leaves(block.source)
+        if k in shapes:
+            is_formed = k in forms.multiplied
+            macs = _ghost_cost.norm_macs(shapes[k], multiplied=is_formed)
+            macs += 0 if is_formed else _ghost_cost.total_macs(shapes[k])
+            method = "gradient" if is_formed else " + ".join(map(_ghost_cost.kind, shapes[k]))
+            arrays = shapes[k]
+            if k not in forms.looped:
+                arrays = jax.eval_shape(lambda f, k=k: _ghost.formed(plan, k, f, forms), arrays)
+            stored = batch_size * sum(map(_bytes, jax.tree.leaves(arrays)))
+        else:
+            method, macs, stored = "second pass", 0, 0
+        for i in sharing:
+            rows[i].append(_Products(method, sharing, stored, macs * batch_size))
+    return rows
 
 
 _ADVICE = {

@@ -2,12 +2,13 @@
 
     loss --plan--> sites --one backward pass--> factors --norms--> weights --totals--> sum
 
-On a CPU what follows the backward pass is a loop over examples: the gradient of one example is
-multiplied out in the caches, and serves its norm and the sum. Elsewhere it is one batch.
+On a CPU the backward pass is followed by a loop over examples: the gradient of one example is
+multiplied out in the caches, and used for both its norm and the sum. Elsewhere all examples are
+one batch.
 
 For y = x W, example i's gradient is x_i (outer) delta_i, so its norm is |x_i| |delta_i| and the
-clipped sum is one weighted product. The products are found in the jaxpr of the loss, so it does
-not matter which library, or no library, has written them.
+clipped sum is one weighted product. The products are recognised in the jaxpr of the loss, so they
+may come from any module library or from plain JAX.
 
 References:
   Goodfellow, Efficient Per-Example Gradient Computations, 2015.
@@ -30,14 +31,14 @@ from jaxpriv.grads._ghost_plan import Block, Plan
 from jaxpriv.grads._per_example import ClippedSum, clip_weights, total_norms, weighted_sum
 
 Factors = dict[int, list[Unformed]]
-"""Block -> factors."""
+"""Index of a block -> its factors."""
 
 
 class Forms(NamedTuple):
-    """How norms and totals of a plan's blocks are computed.
+    """How the norms and totals of the blocks of a plan are computed.
 
-    multiplied: blocks whose gradients are multiplied out, example by example.
-    looped: blocks whose norms are taken in a loop over examples.
+    multiplied: blocks whose per-example gradients are multiplied out.
+    looped: blocks whose norms are computed in a loop over examples.
     """
 
     multiplied: frozenset[int]
@@ -56,14 +57,14 @@ def ghost_sum(
 ) -> tuple[ClippedSum, Float[Array, " b"]]:
     """Sums clipped gradients from the operands and output cotangents of products.
 
-    Leaves that something else reads get explicit per-example gradients in the same backward pass.
-    Equal to `_per_example.explicit_sum` up to rounding.
+    Leaves that are read by other primitives get explicit per-example gradients in the same
+    backward pass. The result equals `_per_example.explicit_sum` up to rounding.
 
     Args:
-      plan: of the loss.
+      plan: plan of the loss.
       loss: `loss(params, example, key)` of one example.
       params: trainable leaves.
-      batch: leading axis b.
+      batch: pytree with leading axis b.
       mask: which rows are real.
       keys: one for each row.
       clip_norm: C.
@@ -99,10 +100,10 @@ def ghost_sum(
         if k not in matrices:
             rows = _num_rows(plan.blocks[k])
             matrices[k] = _ghost_factors.weighted_total(weights, batched.get(k, f), rows)
-    totals = [jnp.zeros(leaf.shape, _tree.wide_dtype(leaf.dtype)) for leaf in leaves]
+    totals = [jnp.zeros(leaf.shape, _tree.accumulation_dtype(leaf.dtype)) for leaf in leaves]
     for k, matrix in matrices.items():
-        for i, part in _by_leaf(plan.blocks[k], matrix):
-            totals[i] = totals[i] + part
+        for i, grad in _by_leaf(plan.blocks[k], matrix):
+            totals[i] = totals[i] + grad
     for i, rows in gradient.explicit.items():
         totals[i] = weighted_sum(weights, rows)
     return ClippedSum(jax.tree.unflatten(treedef, totals), norms), gradient.value
@@ -117,13 +118,13 @@ def backward(plan: Plan, params: Params, batch: Batch, keys: Keys) -> _ghost_run
     """Runs a batch forwards and backwards.
 
     Args:
-      plan: of the loss.
+      plan: plan of the loss.
       params: trainable leaves.
-      batch: leading axis b.
+      batch: pytree with leading axis b.
       keys: one for each row.
 
     Returns:
-      What the gradients are made of, with leading axis b.
+      The gradients in parts, with leading axis b.
     """
     leaves = jax.tree.leaves(params)
     return jax.vmap(lambda *row: _ghost_run.gradient(plan, leaves, jax.tree.leaves(row)))(
@@ -132,12 +133,12 @@ def backward(plan: Plan, params: Params, batch: Batch, keys: Keys) -> _ghost_run
 
 
 def factor_shapes(plan: Plan, tapes: _ghost_run.Tapes) -> Factors:
-    """Returns the shapes of the factors of one example, from those of its tapes."""
+    """Returns the shapes of the factors of one example, from the shapes of its tapes."""
     return jax.eval_shape(lambda tapes: _ghost_run.factors(plan, tapes), tapes)
 
 
 def _of_one(tree: PyTree) -> PyTree:
-    """The shapes of one row of a batch, which may be empty."""
+    """Returns the shapes of one row of a batch, which may be empty."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), tree)
 
 
@@ -168,17 +169,17 @@ def choose_forms(plan: Plan, factors: Factors) -> Forms:
 def formed(
     plan: Plan, k: int, factors: Sequence[Factor], forms: Forms, *, batched: bool = False
 ) -> list[Factor]:
-    """Multiplies the factors of block k out where that is its form.
+    """Multiplies out the factors of block k if that is its form.
 
     Args:
-      plan: of the loss.
-      k: the block.
-      factors: of the block, of one example.
-      forms: of the plan.
+      plan: plan of the loss.
+      k: index of the block.
+      factors: factors of the block for one example.
+      forms: forms of the blocks of the plan.
       batched: whether the factors have leading axis b.
 
     Returns:
-      The gradient as the only factor, or the factors as they are.
+      The gradient as the only factor, or the factors unchanged.
     """
     if k not in forms.multiplied:
         return list(factors)
@@ -197,11 +198,18 @@ def _by_loop(
     mask: Bool[Array, " b"],
     clip_norm: Scalar,
 ) -> tuple[Float[Array, " b"], Float[Array, " b"], dict[int, Array]]:
-    """Takes the norms of the looped blocks example by example; adds up what is multiplied out.
+    """Computes norms and totals of the looped blocks in a scan over examples.
 
-    norms: of the gradients outside the loop.
+    Args:
+      plan: plan of the loss.
+      forms: forms of the blocks of the plan.
+      tapes: records and cotangents, with leading axis b.
+      norms: norms of the gradients outside the loop.
+      mask: which rows are real.
+      clip_norm: C.
 
-    Returns the weights, the norms, and the totals of the blocks that are multiplied out.
+    Returns:
+      The weights, the norms, and the totals of the blocks whose gradients are multiplied out.
     """
 
     def factors_of(tapes: _ghost_run.Tapes) -> dict[int, list[Factor]]:
@@ -212,7 +220,9 @@ def _by_loop(
         tapes, norms, real = row
         factors = factors_of(tapes)
         norms = [_ghost_factors.norm(f) for f in factors.values()] + norms
-        weight, norm = clip_weights(_tree.norm(_tree.stack(norms)), real, clip_norm=clip_norm)
+        weight, norm = clip_weights(
+            _tree.norm(_tree.stack_in_widest(norms)), real, clip_norm=clip_norm
+        )
         totals = {k: total + _weighted(weight, factors[k]) for k, total in totals.items()}
         return totals, (weight, norm)
 
@@ -232,7 +242,7 @@ def _dense(factors: Sequence[Factor]) -> Array:
 
 
 def _weighted(weight: Float[Array, ""], factors: Sequence[Factor]) -> Array:
-    """Zero where the weight is: weight 0 times inf would be NaN."""
+    """Weights a gradient; the result is 0 for weight 0, since 0 times inf would be NaN."""
     grad = _dense(factors)
     return weight.astype(grad.dtype) * jnp.where(weight > 0, grad, 0)
 
@@ -242,7 +252,7 @@ def _num_rows(block: Block) -> int:
 
 
 def _by_leaf(block: Block, matrix: Array):
-    """Brings the total of a block to the shapes of its leaves."""
+    """Distributes the total of a block to its leaves, in their shapes."""
     total = block.layout.to_source(matrix, block.source.shape)
     return _ghost_views.pull_back(block.source, total, len(block.layout.lead))
 
@@ -250,9 +260,9 @@ def _by_leaf(block: Block, matrix: Array):
 def _weighted_gradient(
     loss: Loss, params: Params, batch: Batch, keys: Keys, weights: Float[Array, " b"]
 ) -> PyTree:
-    """The gradient of the weighted sum of losses, by a second backward pass.
+    """Computes the gradient of the weighted sum of losses, by a second backward pass.
 
-    Rows of weight 0 may hold anything, NaN too: a row that counts is put in their place.
+    Rows of weight 0 may give NaN, so each is replaced by a row of positive weight.
     """
     counts = weights > 0
     rows = jnp.where(counts, jnp.arange(weights.shape[0]), jnp.argmax(counts))
@@ -263,4 +273,4 @@ def _weighted_gradient(
         return jnp.sum(values * weights.astype(values.dtype))
 
     total = jax.grad(weighted)(params)
-    return jax.tree.map(lambda g: _tree.wide(jnp.where(counts.any(), g, 0)), total)
+    return jax.tree.map(lambda g: _tree.at_least_float32(jnp.where(counts.any(), g, 0)), total)

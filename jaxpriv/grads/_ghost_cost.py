@@ -1,6 +1,6 @@
-"""The cost model of the ghost norm: which form of a factor, and how many rows at a time.
+"""Cost model of the ghost norm, for the form of each factor and the rows processed at a time.
 
-With t positions, sides i and o, one example costs, in multiplications,
+The cost of one example with t positions and sides i and o, in multiplications:
 
                    norm                 share of the total
     outer product  i + o  (t = 1)       i o, in one large product
@@ -18,13 +18,13 @@ from jaxpriv.grads._ghost_factors import Lookup, Outer, Unformed
 
 
 class Rates(NamedTuple):
-    """How a platform runs products; times in those of a multiplication of a gradient.
+    """Speed of a platform; the unit of time is one multiplication of a gradient product.
 
     loops: whether examples are processed in a loop, whose products stay in the caches.
-    gram: a multiplication of a Gram product.
-    total: a multiplication of the large product of a total.
-    entry: an entry of a gradient, written and read.
-    cache: bytes at which a batch leaves the caches; None: no limit is worthwhile.
+    gram: time of a multiplication of a Gram product.
+    total: time of a multiplication of the large product of a total.
+    entry: time to write and read an entry of a gradient.
+    cache: bytes beyond which a batch leaves the caches; None if no limit is worthwhile.
     """
 
     loops: bool
@@ -39,10 +39,10 @@ class Rates(NamedTuple):
 # o = 512. Accelerators: estimates from the ratio of bandwidth to arithmetic, not measured.
 _RATES = {"cpu": Rates(True, 1.4, 0.6, 10.0, 2**24)}
 _ACCELERATOR = Rates(False, 1.0, 1.0, 100.0, None)
-_FEWEST_ROWS = 32
-"""Smaller pieces spend more on starting products than the caches save."""
-_FEWEST_LOOPED = 2**16
-"""Multiplications of an example below which starting an iteration costs more than they do."""
+_MIN_ROWS = 32
+"""Minimum rows of a piece: smaller ones spend more on starting products than the caches save."""
+_MIN_LOOPED_MACS = 2**16
+"""Minimum multiplications of an example in a loop: fewer cost less than starting an iteration."""
 
 
 def _rates() -> Rates:
@@ -50,18 +50,19 @@ def _rates() -> Rates:
 
 
 def loops_over_examples(macs: int) -> bool:
-    """Returns whether norms of this many multiplications an example are taken in a loop."""
-    return _rates().loops and macs >= _FEWEST_LOOPED
+    """Returns whether norms that take `macs` multiplications for each example use a loop."""
+    return _rates().loops and macs >= _MIN_LOOPED_MACS
 
 
 def multiply_out(factors: Sequence[Unformed]) -> bool:
-    """Chooses whether gradients are multiplied out for their norms.
+    """Returns whether multiplying out gradients is cheaper than Gram products.
 
     Args:
-      factors: of one example, of all sources that share an output cotangent; shapes suffice.
+      factors: factors of one example, or their shapes, of all sources with a common output
+        cotangent. The common side needs only one Gram product.
 
     Returns:
-      Whether that is cheaper than Gram products, of which the shared side needs only one.
+      Whether the gradients should be multiplied out.
     """
     outers = [f for f in factors if isinstance(f, Outer) and f.left.shape[-2] > 1]
     sizes = [(*f.left.shape[-2:], f.right.shape[-1]) for f in outers]
@@ -86,7 +87,7 @@ def kind(factor: Unformed) -> str:
 def norm_macs(factors: Sequence[Unformed], *, multiplied: bool) -> int:
     """Counts the multiplications of one example's norm; shapes suffice."""
 
-    def one(factor: Unformed) -> int:
+    def macs(factor: Unformed) -> int:
         t, o = factor.right.shape[-2:]
         if isinstance(factor, Lookup):
             return t * o * (1 if multiplied else min(t, 512))
@@ -94,18 +95,18 @@ def norm_macs(factors: Sequence[Unformed], *, multiplied: bool) -> int:
         gram = t * t * (i + o) if t > 1 else i + o
         return math.prod(groups) * (t * i * o if multiplied else gram)
 
-    return sum(map(one, factors))
+    return sum(map(macs, factors))
 
 
 def total_macs(factors: Sequence[Unformed]) -> int:
     """Counts the multiplications of one example's share of the total; shapes suffice."""
 
-    def one(factor: Unformed) -> int:
+    def macs(factor: Unformed) -> int:
         if isinstance(factor, Lookup):
             return math.prod(factor.right.shape)
         return math.prod(factor.left.shape) * factor.right.shape[-1]
 
-    return sum(map(one, factors))
+    return sum(map(macs, factors))
 
 
 def microbatch_size(working_set: int, rows: int) -> int:
@@ -115,7 +116,7 @@ def microbatch_size(working_set: int, rows: int) -> int:
 
     Args:
       working_set: bytes of activations of one example.
-      rows: of the batch.
+      rows: number of rows of the batch.
 
     Returns:
       A power of two, at least 32, or `rows` if all of them fit.
@@ -124,4 +125,4 @@ def microbatch_size(working_set: int, rows: int) -> int:
     if cache is None or working_set * rows <= cache:
         return rows
     fitting = max(cache // max(working_set, 1), 1)
-    return min(max(2 ** int(math.log2(fitting)), _FEWEST_ROWS), rows)
+    return min(max(2 ** int(math.log2(fitting)), _MIN_ROWS), rows)

@@ -2,8 +2,8 @@
 
     uses of a source --join along positions--> factors --norm--> weights --total--> clipped sum
 
-A *factor* is the gradient with respect to one source, as a matrix that is formed only where that
-is cheaper. Shapes are for one example unless a leading `b` says otherwise: `t` counts positions,
+A *factor* represents the gradient with respect to one source, a matrix that is formed only where
+that is cheaper. Shapes are for one example unless they have a leading `b`: `t` counts positions,
 `i` and `o` rows and columns, `g` groups (of a grouped kernel, or layers of a scan), `v` the rows
 of a table.
 """
@@ -20,7 +20,8 @@ from jaxpriv import _tree
 PRECISE = jax.lax.Precision.HIGHEST
 """On GPUs and TPUs a default product rounds to 10 bits or fewer; a norm must not."""
 
-_LONGEST_GRAM = 512
+_MAX_GRAM = 512
+"""Lookups of more positions are sorted by row instead of forming a Gram matrix of t^2 entries."""
 
 
 class Outer(NamedTuple):
@@ -48,7 +49,7 @@ Factor = Unformed | Dense
 
 
 def join(factors: Sequence[Unformed]) -> list[Unformed]:
-    """Joins the uses of one source along positions: at most one Outer, then one Lookup."""
+    """Joins the uses of one source along positions, into at most one Outer and one Lookup."""
     result: list[Unformed] = []
     for kind, axis in ((Outer, -2), (Lookup, -1)):
         same = [f for f in factors if isinstance(f, kind)]
@@ -63,13 +64,13 @@ def multiplied_out(factors: Sequence[Factor], num_rows: int) -> Dense:
     """Forms the gradient of one example, [*g, i, o]; `num_rows` is v, for lookups."""
     grads = []
     for factor in factors:
-        right = _tree.wide(factor[-1])
+        right = _tree.at_least_float32(factor[-1])
         if isinstance(factor, Outer):
-            left = _tree.wide(factor.left)
+            left = _tree.at_least_float32(factor.left)
             grads.append(jnp.einsum("...ti,...to->...io", left, right, precision=PRECISE))
         elif isinstance(factor, Lookup):
             grads.append(_scattered(factor.ids, right, num_rows))
-    return Dense(_tree.add_all(grads))
+    return Dense(_tree.sum_in_widest(grads))
 
 
 def _scattered(ids: Array, rows: Array, num_rows: int) -> Array:
@@ -77,13 +78,13 @@ def _scattered(ids: Array, rows: Array, num_rows: int) -> Array:
 
 
 def norm(factors: Sequence[Factor]) -> Float[Array, ""]:
-    """Norm of the sum of the factors of one source, for one example; rounded up.
+    """Computes the norm of the sum of the factors of one source, rounded up, for one example.
 
-    A Gram product loses to cancellation what the gradient itself does not: where positions nearly
-    cancel, its error is that of terms far larger than the result. Too small a norm would let an
-    example exceed the clip norm, so what rounding may hide is added. Sides are scaled before they
-    are squared: the norm is finite if the gradient is. A side is scaled by itself, so that sources
-    which share a side share its Gram product.
+    Where positions nearly cancel, a Gram product loses more digits than the gradient itself: its
+    error is relative to terms far larger than the result. With too small a norm an example would
+    exceed the clip norm, so a bound on the rounding error is added. Sides are scaled before they
+    are squared, so the norm is finite if the gradient is. Each side has its own scale, so that
+    sources with a common side share its Gram product.
     """
     if isinstance(factors[0], Dense):
         return _tree.norm(factors[0].grad)
@@ -93,7 +94,7 @@ def norm(factors: Sequence[Factor]) -> Float[Array, ""]:
     divisor = jnp.where(largest > 0, largest, 1.0)
     scaled = [(factor, size / divisor) for factor, size in scaled]
     grams = [_gram(factor, share) for factor, share in scaled]
-    total = _tree.add_all([square for square, _ in grams])
+    total = _tree.sum_in_widest([square for square, _ in grams])
     diagonal = jnp.concatenate([squares.reshape(-1) for _, squares in grams])
     if len(scaled) == 2:
         total = total + 2 * _inner(*scaled)
@@ -106,11 +107,11 @@ def norm(factors: Sequence[Factor]) -> Float[Array, ""]:
 
 
 def _scaled(factor: Factor) -> tuple[Factor, Float[Array, "*g t"]]:
-    """Divides each position of each side by its largest entry; and the product of those.
+    """Scales each position of each side by its largest entry; returns the product of the scales.
 
-    Powers of two, by which division is exact.
+    Scales are powers of two, by which division is exact.
     """
-    sides = [_tree.wide(side) for side in _sides(factor)]
+    sides = [_tree.at_least_float32(side) for side in _sides(factor)]
     scales = [_tree.power_of_two(jnp.max(jnp.abs(x), axis=-1, initial=0.0)) for x in sides]
     sides = [
         side / jnp.where(scale > 0, scale, 1.0)[..., None]
@@ -131,7 +132,7 @@ def _sides(factor: Factor) -> Sequence[Array]:
 def _gram(
     factor: Factor, share: Float[Array, "*g t"]
 ) -> tuple[Float[Array, ""], Float[Array, "*g t"]]:
-    """The squared norm, and that of each position alone; `share` multiplies each position."""
+    """Computes the squared norm, and that of each position; `share` weights the positions."""
     if factor[-1].shape[-2] == 1 or _is_long(factor):
         squares = _product([jnp.sum(jnp.square(side), axis=-1) for side in _sides(factor)])
         squares = squares * jnp.square(share)
@@ -146,11 +147,11 @@ def _gram(
 
 
 def _is_long(factor: Factor) -> bool:
-    return isinstance(factor, Lookup) and factor.ids.shape[0] > _LONGEST_GRAM
+    return isinstance(factor, Lookup) and factor.ids.shape[0] > _MAX_GRAM
 
 
 def _sorted_square(lookup: Factor, share: Float[Array, " t"]) -> Float[Array, ""]:
-    """Rows with equal ids are added before they are squared, by sorting."""
+    """Computes the squared norm of a lookup by sorting: rows with equal ids are added first."""
     assert isinstance(lookup, Lookup)
     order = jnp.argsort(lookup.ids)
     ids = lookup.ids[order]
@@ -160,7 +161,7 @@ def _sorted_square(lookup: Factor, share: Float[Array, " t"]) -> Float[Array, ""
 
 
 def _inner(outer: tuple[Factor, Array], lookup: tuple[Factor, Array]) -> Float[Array, ""]:
-    """Inner product of the two kinds of use of a tied table, as [v, o] matrices."""
+    """Computes the inner product of both kinds of use of a tied table, as [v, o] matrices."""
     (products, product_share), (rows, row_share) = outer, lookup
     assert isinstance(products, Outer)
     assert isinstance(rows, Lookup)
@@ -172,9 +173,9 @@ def _inner(outer: tuple[Factor, Array], lookup: tuple[Factor, Array]) -> Float[A
 def weighted_total(
     weights: Float[Array, " b"], factors: Sequence[Factor], num_rows: int
 ) -> Float[Array, "*g i o"]:
-    """Sums the gradients of a batch, each times its weight: one contraction a factor.
+    """Computes the weighted sum of the gradients of a batch, by one contraction for each factor.
 
-    Where a weight is 0, the factors are ignored, NaN too; `num_rows` is v, for lookups.
+    Factors of weight 0 are ignored, also if they are NaN; `num_rows` is v, for lookups.
     """
     totals = []
     for factor in factors:
@@ -188,9 +189,11 @@ def weighted_total(
         else:
             left = _counted(weights, factor.left)
             totals.append(jnp.einsum("b...ti,b...to->...io", left, right, precision=PRECISE))
-    return _tree.add_all(totals)
+    return _tree.sum_in_widest(totals)
 
 
 def _counted(weights: Float[Array, " b"], rows: Float[Array, "b ..."]) -> Float[Array, "b ..."]:
-    """Zero where the weight is: weight 0 times inf would be NaN."""
-    return _tree.wide(jnp.where(jnp.expand_dims(weights > 0, range(1, rows.ndim)), rows, 0))
+    """Sets rows of weight 0 to zero, since 0 times inf would be NaN."""
+    return _tree.at_least_float32(
+        jnp.where(jnp.expand_dims(weights > 0, range(1, rows.ndim)), rows, 0)
+    )

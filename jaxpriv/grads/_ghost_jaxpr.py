@@ -1,4 +1,4 @@
-"""What the ghost norm needs of jaxprs beyond `jax.extend.core`: trace, inline, evaluate."""
+"""Operations on jaxprs that `jax.extend.core` lacks: trace, inline, evaluate."""
 
 import math
 from collections import Counter
@@ -13,7 +13,7 @@ from jaxtyping import PyTree
 from jaxpriv._types import Example, Loss, Params
 
 _INLINED = {"jit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr"}
-"""Calls that only group equations, by the name of the parameter that has the body."""
+"""Primitives that only group equations -> name of the parameter with their body."""
 
 
 def trace(loss: Loss, params: Params, example: Example, key: PyTree) -> core.ClosedJaxpr:
@@ -50,7 +50,7 @@ def _check_scalar(out: PyTree) -> None:
 
 
 def inline(closed: core.ClosedJaxpr) -> core.ClosedJaxpr:
-    """Traces a jaxpr again with the bodies of its calls in place of the calls."""
+    """Returns a jaxpr with its calls replaced by their bodies."""
     if not any(eqn.primitive.name in _INLINED for eqn in closed.jaxpr.eqns):
         return closed
     avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in closed.jaxpr.invars]
@@ -92,14 +92,14 @@ def bind(eqn: Any, values: Sequence[Any]) -> list[Any]:
 
 
 def used(jaxpr: core.Jaxpr) -> tuple[set[int], Counter[Any]]:
-    """Finds what contributes to the outputs.
+    """Computes which equations contribute to the outputs.
 
     Args:
-      jaxpr: any.
+      jaxpr: any jaxpr.
 
     Returns:
-      The indices of equations that an output depends on, or that have effects, and how often
-      those equations and the outputs read each variable.
+      The indices of the equations that an output depends on or that have effects, and the number
+      of times that these equations and the outputs read each variable.
     """
     reads = Counter(v for v in jaxpr.outvars if isinstance(v, core.Var))
     live = set()
@@ -123,12 +123,18 @@ def is_real(dtype: Any) -> bool:
 def working_set(jaxpr: core.Jaxpr, depends: Sequence[bool]) -> int:
     """Estimates the bytes of activations of one example that are in use at a time.
 
-    That is all that the equations write, with the body of a scan once: its iterations follow one
-    another, and where it is recurrent the batch is all that they have to work on in parallel.
+    Counts the outputs of all equations that depend on the example. The body of a scan is counted
+    once, since its iterations are sequential.
 
-    depends: which inputs depend on the example; what is made of the others is shared by a batch.
+    Args:
+      jaxpr: any jaxpr.
+      depends: which inputs depend on the example; all others are shared by a batch.
+
+    Returns:
+      The number of bytes.
     """
-    total, batched = 0, {v for v, yes in zip(jaxpr.invars, depends, strict=True) if yes}
+    batched = {v for v, is_batched in zip(jaxpr.invars, depends, strict=True) if is_batched}
+    total = 0
     for eqn in jaxpr.eqns:
         inputs = [isinstance(v, core.Var) and v in batched for v in eqn.invars]
         if not any(inputs):
@@ -147,7 +153,7 @@ def working_set(jaxpr: core.Jaxpr, depends: Sequence[bool]) -> int:
 
 
 def _bytes(aval: Any) -> int:
-    """Bytes of an array of this type; keys count as 16."""
+    """Returns the bytes of an array of this type; a key counts 16."""
     return math.prod(aval.shape) * getattr(aval.dtype, "itemsize", 16)
 
 
@@ -169,9 +175,9 @@ def bodies(eqn: Any) -> list[core.Jaxpr]:
 
 
 def _refuse_batch_statistics(jaxpr: core.Jaxpr) -> None:
-    """Refuses a BatchNorm of flax.nnx in training mode, seen in the equations' tracebacks.
+    """Refuses a BatchNorm of flax.nnx in training mode, by the tracebacks of the equations.
 
-    flax.linen's is refused by its path, through an interceptor.
+    That of flax.linen is refused by an interceptor, which can report the path of the module.
     """
     for eqn in jaxpr.eqns:
         for body in bodies(eqn):

@@ -1,12 +1,12 @@
-"""The plan of a ghost norm: which primitives are sites, and which leaves are explicit and why.
+"""Plans a ghost norm: which primitives are sites, and which leaves are explicit and why.
 
     loss --trace--> jaxpr --walk--> regions (the loss, bodies of scans, rematerialised bodies)
                                     uses (a site, where its operand and cotangent are recorded)
                                     blocks (all uses of one source: their gradients add up)
 
-A walk follows views from the leaves through the jaxpr. Whatever else reads a view makes its
-leaves explicit; the walk is then repeated with those leaves as ordinary values, until nothing
-changes. Nothing is identified by the id() of a value, so the loss may close over tracers.
+A walk follows views from the leaves through the jaxpr. Any other primitive that reads a view
+makes its leaves explicit; the walk is repeated with those leaves as ordinary values until nothing
+changes. No value is identified by its id(), so the loss may close over tracers.
 """
 
 import itertools
@@ -24,19 +24,20 @@ from jaxpriv.grads._ghost_sites import Layout, Site
 from jaxpriv.grads._ghost_views import Source, View
 
 Path = tuple[int, ...]
+"""Indices of the equations that lead to a region."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Region:
     """A jaxpr that is evaluated with perturbations and records.
 
-    closed: the jaxpr, its calls inlined.
-    live: indices of the equations that matter.
+    closed: jaxpr with its calls inlined.
+    live: indices of the equations that contribute to the outputs.
     anchors: variable -> index; a perturbation is added to each.
-    records: variable -> index; its value is recorded.
+    records: variable -> index; the value of each is recorded.
     inner: equation -> region of its body.
-    norms: equation -> site, in a rematerialised region: the norm of the view is the cotangent
-      of a scalar, and nothing is recorded.
+    norms: equation -> site, in a rematerialised region: the norm of the view's gradient is the
+      cotangent of a scalar, and nothing is recorded.
     """
 
     closed: core.ClosedJaxpr
@@ -50,7 +51,7 @@ class Region:
 class Delta(NamedTuple):
     """How the cotangent of an output is read from the cotangents of the perturbations.
 
-    anchor: index of a perturbation; None: the pieces are concatenated along the axis.
+    anchor: index of a perturbation; None if the pieces are concatenated along the axis.
     """
 
     anchor: int | None
@@ -58,22 +59,23 @@ class Delta(NamedTuple):
     axis: int = 0
 
     def anchors(self) -> list[int]:
-        """Returns the indices of all perturbations that it reads."""
+        """Returns the indices of all perturbations that are read."""
         if self.anchor is not None:
             return [self.anchor]
         return [index for piece in self.pieces for index in piece.anchors()]
 
 
 class Use(NamedTuple):
-    """One site.
+    """A site in its region.
 
     path: equations that lead to the region of the site.
-    eqn: equation within it.
-    site: what was recognised.
-    record: index of the operand among the region's records; None: it is not needed.
+    eqn: index of the equation within the region.
+    site: recognised primitive.
+    record: index of the operand among the region's records; None if it is not needed.
     delta: cotangent of the output.
-    scans: (length, whether it counts as positions) of each enclosing scan, outermost first.
-    remat: path of the region in whose backward pass the norm is taken; None: it is recorded.
+    scans: (length, whether iterations are positions) of each enclosing scan, outermost first.
+    remat: path of the region in whose backward pass the norm is computed; None if operand and
+      cotangent are recorded.
     """
 
     path: Path
@@ -95,14 +97,14 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How the clipped gradients of a loss are made.
+    """How the clipped gradients of a loss are computed.
 
-    region: the loss.
-    blocks: what goes by factors.
+    region: region of the loss.
+    blocks: sources whose gradients are computed from factors.
     explicit: leaf -> reason for its explicit gradients.
     unused: leaves that the loss does not depend on.
-    working_set: bytes of activations of one example, about.
-    narrow: whether the loss computes in less than float32 anywhere.
+    working_set: estimated bytes of activations of one example.
+    narrow: whether any part of the loss computes in less than float32.
     """
 
     region: Region
@@ -119,7 +121,16 @@ class Plan:
 
 
 def make_plan(loss: Loss, params: Params, example: Example, key: PyTree) -> Plan:
-    """Plans the clipped gradients of a loss of one example; arrays or shapes will do.
+    """Plans the clipped gradients of a loss.
+
+    Args:
+      loss: `loss(params, example, key)` of one example.
+      params: trainable leaves, arrays or shapes.
+      example: one record, arrays or shapes.
+      key: a PRNG key or its shape.
+
+    Returns:
+      The plan.
 
     Raises:
       ValueError: if the loss is not a real scalar.
@@ -155,16 +166,18 @@ def make_plan(loss: Loss, params: Params, example: Example, key: PyTree) -> Plan
 
 
 class _Walk:
-    """One walk through the jaxpr; marks leaves as explicit on the way.
+    """A walk through the jaxpr that collects uses and marks leaves as explicit.
 
-    saved: paths of rematerialised regions whose records are saved instead.
+    inlined: jaxprs by path, with calls inlined.
+    explicit: leaf -> reason; extended by the walk.
+    saved: paths of rematerialised regions whose records are saved; extended by the walk.
     """
 
     def __init__(
         self, inlined: dict[Path, core.ClosedJaxpr], explicit: dict[int, str], saved: set[Path]
     ):
         self.inlined, self.explicit, self.saved = inlined, explicit, saved
-        # A second backward pass would round the sum of a narrow leaf, but not its norm.
+        # With a second backward pass the total of a narrow leaf would be rounded, its norm not.
         self.is_narrow = _ghost_jaxpr.is_narrow(inlined[()].jaxpr)
         self.uses: list[Use] = []
         self.changed = False
@@ -184,12 +197,17 @@ class _Walk:
         remat: Path | None = None,
         unchanged: frozenset[int] = frozenset(),
     ) -> Region:
-        """Walks through one region and finds its sites.
+        """Walks through one region and collects its sites.
 
-        views: of its inputs.
-        scans: path and length of each enclosing scan.
-        remat: path of the enclosing region that is rematerialised.
-        unchanged: positions of outputs that are carries which a scan leaves unchanged.
+        Args:
+          path: path of the region.
+          views: views among the inputs.
+          scans: path and length of each enclosing scan.
+          remat: path of the enclosing rematerialised region, or None.
+          unchanged: positions of outputs that are carries which a scan leaves unchanged.
+
+        Returns:
+          The region.
         """
         jaxpr = self.inlined[path].jaxpr
         live, reads = _ghost_jaxpr.used(jaxpr)
@@ -241,7 +259,7 @@ class _Walk:
         return out
 
     def _remat(self, region, path, i, operands, scans, remat) -> None:
-        """A rematerialised body; where its records are saved it is evaluated like any other."""
+        """Walks through a rematerialised body; if its records are saved, as through any other."""
         eqn = region.closed.jaxpr.eqns[i]
         self._body((*path, i), eqn.params["jaxpr"])
         enclosing = remat if (*path, i) in self.saved else (remat or (*path, i))
@@ -306,9 +324,9 @@ class _Walk:
 
 
 def _delta(region: Region, variable: Any, reads: Any, readers: dict[Any, int]) -> Delta:
-    """Follows an output to where others have been added to it: all of them share a cotangent.
+    """Follows an output through additions, whose operands share a cotangent.
 
-    Gates of a recurrent cell are sums of two products, sometimes split before they are added.
+    Gates of a recurrent cell are sums of two products, which may be split before they are added.
     """
     if isinstance(variable, core.DropVar) or reads[variable] != 1 or variable not in readers:
         return Delta(_index(region.anchors, variable))
@@ -334,8 +352,8 @@ def _is_var(atom: Any) -> bool:
 _NAMES = {
     "cond": "inside a cond",
     "while": "inside a while loop",
-    "custom_jvp_call": "inside a function with a derivative rule of its own (custom_jvp)",
-    "custom_vjp_call": "inside a function with a derivative rule of its own (custom_vjp)",
+    "custom_jvp_call": "inside a function with a custom derivative rule (custom_jvp)",
+    "custom_vjp_call": "inside a function with a custom derivative rule (custom_vjp)",
     "concatenate": "concatenated with another array, or with itself",
 }
 

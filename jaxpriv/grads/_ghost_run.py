@@ -1,11 +1,11 @@
-"""One backward pass of the loss of one example, with what a plan wants recorded.
+"""Runs one backward pass of the loss of one example, with the records of a plan.
 
     leaves, example --run--> value, records --backward--> cotangents of the perturbations
     records, cotangents --site by site--> factors
 
-A perturbation of zeros is added at each anchor: its gradient is the cotangent of every product
-that was summed there. Ghost leaves enter as constants, so no gradient with respect to them is
-made. In a scan, perturbations are scanned inputs and records scanned outputs.
+A perturbation of zeros is added at each anchor; its gradient is the cotangent of every product
+that was summed there. Leaves with factors enter as constants, so no gradient with respect to them
+is computed. In a scan, perturbations are scanned inputs and records are scanned outputs.
 """
 
 import functools
@@ -25,14 +25,14 @@ from jaxpriv.grads._ghost_sites import Site
 
 
 class Tape(NamedTuple):
-    """One array for each anchor, record or site of a region, and the tapes of inner regions."""
+    """Arrays of the anchors, records or sites of a region, and the tapes of inner regions."""
 
     local: dict[int, Array]
     inner: dict[int, "Tape"]
 
 
 class Tapes(NamedTuple):
-    """What the factors of one example are made of."""
+    """Records and cotangents from which the factors of one example are computed."""
 
     records: Tape
     cotangents: Tape
@@ -41,7 +41,7 @@ class Tapes(NamedTuple):
 class Gradient(NamedTuple):
     """The gradient of one example, in parts.
 
-    value: of the loss.
+    value: value of the loss.
     tapes: records and cotangents of the sites.
     norms: block -> norm, where the total needs a second pass.
     explicit: leaf -> gradient.
@@ -54,7 +54,7 @@ class Gradient(NamedTuple):
 
 
 def gradient(plan: Plan, leaves: Sequence[Array], inputs: Sequence[Any]) -> Gradient:
-    """Runs the loss of one example, whose leaves and key are `inputs`, forwards and backwards."""
+    """Runs the loss of one example forwards and backwards; `inputs` are its leaves and key."""
 
     def value(tape, explicit):
         args = [explicit.get(i, leaf) for i, leaf in enumerate(leaves)]
@@ -75,7 +75,7 @@ def gradient(plan: Plan, leaves: Sequence[Array], inputs: Sequence[Any]) -> Grad
 def factors(
     plan: Plan, tapes: Tapes, blocks: frozenset[int] | None = None
 ) -> dict[int, list[Unformed]]:
-    """Makes the factors of one example, of the given blocks or of all that were recorded."""
+    """Computes the factors of one example, for the given blocks or for all recorded ones."""
     return {
         k: _ghost_factors.join([_factor(use, *tapes) for use in block.uses])
         for k, block in enumerate(plan.blocks)
@@ -84,14 +84,14 @@ def factors(
 
 
 def _blank(region: Region, scans: tuple[int, ...] = ()) -> Tape:
-    """The perturbations of a region: zeros, stacked over the enclosing scans."""
+    """Returns the perturbations of a region: zeros, stacked over the enclosing scans."""
     local = {
         index: jnp.zeros(scans + variable.aval.shape, variable.aval.dtype)
         for variable, index in region.anchors.items()
     }
     for i in region.norms:
         dtype = region.closed.jaxpr.eqns[i].outvars[0].aval.dtype
-        local[i] = jnp.zeros(scans, _tree.wide_dtype(dtype))
+        local[i] = jnp.zeros(scans, _tree.accumulation_dtype(dtype))
     inner = {}
     for i, body in region.inner.items():
         length = region.closed.jaxpr.eqns[i].params.get("length")
@@ -100,7 +100,7 @@ def _blank(region: Region, scans: tuple[int, ...] = ()) -> Tape:
 
 
 def _run(region: Region, args: Sequence[Any], perturbations: Tape) -> tuple[list[Any], Tape]:
-    """Evaluates a region: its outputs, and the records."""
+    """Evaluates a region; returns its outputs and records."""
     env = _ghost_jaxpr.Environment(region.closed, args)
     inner: dict[int, Tape] = {}
     for i in sorted(region.live):
@@ -152,7 +152,7 @@ def _remat(eqn: Any, body: Region, values: list[Any], tape: Tape) -> tuple[list[
 
 
 def _has_no_records(region: Region) -> bool:
-    """Records of a rematerialised region would be stored, and nothing be saved."""
+    """Returns whether a region has no records; records would defeat rematerialisation."""
     return not region.records and all(map(_has_no_records, region.inner.values()))
 
 
@@ -186,24 +186,24 @@ def _with_norm(eqn: Any, site: Site, dummy: Array, values: list[Any]) -> Array:
 
 
 def _factor(use: Use, records: Tape, cotangents: Tape) -> Unformed:
-    """The factor of one site, over all iterations of the scans around it."""
+    """Computes the factor of one site, over all iterations of the enclosing scans."""
 
-    def one(x: Array | None, anchors: dict[int, Array]) -> Unformed:
+    def make_factor(x: Array | None, anchors: dict[int, Array]) -> Unformed:
         return use.site.factor(x, _cotangent(use.delta, anchors))
 
     for _ in use.scans:
-        one = jax.vmap(one)
+        make_factor = jax.vmap(make_factor)
     local = _at(cotangents, use.path).local
     anchors = {i: local[i] for i in use.delta.anchors()}
     record = None if use.record is None else _at(records, use.path).local[use.record]
-    factor = one(record, anchors)
+    factor = make_factor(record, anchors)
     if isinstance(factor, Lookup):
         return Lookup(factor.ids.reshape(-1), factor.right.reshape(-1, factor.right.shape[-1]))
     return Outer(*(_with_positions_joined(side, use.scans) for side in factor))
 
 
 def _with_positions_joined(side: Array, scans: tuple[tuple[int, bool], ...]) -> Array:
-    """Moves iterations that count as positions next to the positions, and joins them."""
+    """Moves the scan axes that are positions next to the position axis, and merges them."""
     positions = tuple(k for k, (_, is_position) in enumerate(scans) if is_position)
     groups = tuple(k for k in range(side.ndim - 2) if k not in positions)
     side = side.transpose(*groups, *positions, side.ndim - 2, side.ndim - 1)

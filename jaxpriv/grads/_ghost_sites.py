@@ -1,11 +1,11 @@
-"""Sites: the primitives at which a view meets an activation, and what its gradient factors into.
+"""Sites: primitives that combine a view with an activation, and the factors of their gradients.
 
     dot_general, convolution:  gradient = sum_t left[t] (outer) right[t]   (`Outer`)
     gather, dynamic_slice:     right[t] is added to row ids[t]             (`Lookup`)
 
-Both are brought to the axes of the view's source: `Layout` says which of them are rows and which
-are columns, so uses of one source can be added and a gradient be brought back. All is for one
-example.
+Factors are laid out by the axes of the view's source: a `Layout` lists which axes are rows and
+which are columns, so that uses of one source can be added and converted back to its shape. All
+shapes are for one example.
 """
 
 import math
@@ -23,7 +23,7 @@ from jaxpriv.grads._ghost_views import View
 
 
 class Layout(NamedTuple):
-    """How a matrix [*groups, rows, columns] stands for an array in the shape of a source.
+    """Correspondence between a matrix [*groups, rows, columns] and an array shaped as a source.
 
     lead: one axis for each enclosing scan that reads another row in each iteration.
     groups, rows, columns: axes of the source; those of size 1 may be missing.
@@ -37,7 +37,7 @@ class Layout(NamedTuple):
     feature_groups: int = 1
 
     def to_source(self, matrix: Array, shape: tuple[int, ...]) -> Array:
-        """Brings a matrix to the shape of the source, `lead` axes first."""
+        """Converts a matrix to the shape of the source, with the `lead` axes first."""
         if self.feature_groups > 1:
             matrix = jnp.moveaxis(matrix.reshape(*self.lead, *matrix.shape[-3:]), -3, -2)
         axes = self.groups + self.rows + self.columns
@@ -50,10 +50,10 @@ class Layout(NamedTuple):
 class Site(NamedTuple):
     """A primitive with one view among its operands.
 
-    view: the parameter entries that it reads.
-    position: of the view among the operands.
-    operand: position of the operand that the gradient needs; None: it needs none.
-    layout: of the factor.
+    view: parameter entries that the primitive reads.
+    position: position of the view among the operands.
+    operand: position of the operand that the gradient needs; None if it needs none.
+    layout: layout of the factor.
     factor: (operand, cotangent of the output) -> factor, for one iteration of enclosing scans.
     """
 
@@ -85,7 +85,7 @@ def match(eqn: Any, operands: list[View | None]) -> Site | None:
 
 
 def _flat(x: Array, *groups: tuple[int, ...]) -> Array:
-    """Transposes to the given groups of axes, and makes one axis of each."""
+    """Transposes to the given groups of axes, and merges each group into one axis."""
     order = [axis for group in groups for axis in group]
     return x.transpose(order).reshape([math.prod(x.shape[a] for a in group) for group in groups])
 
@@ -130,7 +130,7 @@ def _without(ndim: int, axes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _sorted(view: View, places: tuple[int, ...]) -> tuple[tuple[int, ...], list[int]]:
-    """The source's axes (of size above 1) at these places, sorted; and the order of the places."""
+    """Returns the source's axes (of size > 1) at these places, sorted, and the order of places."""
     order = sorted(
         range(len(places)), key=lambda i: -1 if (a := view.axes[places[i]]) is None else a
     )
@@ -143,7 +143,7 @@ def _source_axes(view: View, places: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _convolution(eqn: Any, operands: list[View | None]) -> Site | None:
-    """A convolution is a product with the patches of its input; its batch axis counts positions."""
+    """Treats a convolution as a product with the patches of its input; its batch are positions."""
     view, params = operands[1], eqn.params
     if view is None or params["batch_group_count"] != 1:
         return None
@@ -202,13 +202,13 @@ def _patches(
 
 
 def _gather(eqn: Any, operands: list[View | None]) -> Site | None:
-    """Whole rows along one axis, with ids treated as the mode says."""
+    """Recognises lookups of complete rows along one axis, with out-of-range ids as in `mode`."""
     view, numbers = operands[0], eqn.params["dimension_numbers"]
     mapped, sizes = numbers.start_index_map, eqn.params["slice_sizes"]
     drops = eqn.params["mode"] == jax.lax.GatherScatterMode.FILL_OR_DROP
     if view is None or numbers.operand_batching_dims or (drops and len(mapped) > 1):
         return None
-    # Starts along axes that are read whole can only be 0, where they are not dropped.
+    # Along an axis that is read completely the start can only be 0, unless ids may be dropped.
     axes = mapped if len(mapped) == 1 else [a for a in mapped if sizes[a] != view.shape[a]]
     if len(axes) != 1 or not _whole_rows(view, axes[0], sizes):
         return None
@@ -230,7 +230,7 @@ def _gather(eqn: Any, operands: list[View | None]) -> Site | None:
 
 
 def _dynamic_slice(eqn: Any, operands: list[View | None]) -> Site | None:
-    """One row, at a start that is clamped; the starts along the other axes can only be 0."""
+    """Recognises a slice of one row at a clamped start; along other axes the start is 0."""
     view, sizes = operands[0], eqn.params["slice_sizes"]
     if view is None:
         return None
@@ -260,7 +260,7 @@ def _lookup(
     view: View, axis: int, columns: tuple[int, ...], operand: int, factor: Callable[..., Unformed]
 ) -> Site | None:
     row = view.axes[axis]
-    # A table that is read by columns has no matrix in common with its products.
+    # Lookups of columns have another matrix layout than products with the same table.
     if row is None or any(column < row for column in columns):
         return None
     rows = (row,) if view.shape[axis] != 1 else ()
@@ -268,7 +268,7 @@ def _lookup(
 
 
 def _bias(eqn: Any, operands: list[View | None]) -> Site | None:
-    """A sum, or a broadcast: the cotangents of all positions are added."""
+    """Recognises a bias: in a sum or a broadcast, the cotangents of all positions are added."""
     view = next(filter(None, operands))
     shape = eqn.outvars[0].aval.shape
     places = tuple(eqn.params.get("broadcast_dimensions", range(len(shape))))

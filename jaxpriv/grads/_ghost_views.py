@@ -2,10 +2,10 @@
 
     leaves --transpose, slice, concatenate, ...--> view --product with an activation--> output
 
-A gradient with respect to a view is the gradient of its entries in another order, so its norm is
-the same. A view has a `source` (which entries were selected and joined) and `axes` (the order in
-which the source's axes stand), so that W and W.T have one source and their uses can be added.
-Float casts are left out: sums stay in float32 or wider.
+A gradient with respect to a view is the gradient of its entries in another order, so the norms
+are equal. A view has a `source` (the entries that were selected and joined) and `axes` (the order
+of the source's axes), so that W and W.T have the same source and their uses can be added. Float
+casts are left out, and sums stay in float32 or wider.
 """
 
 import math
@@ -45,7 +45,7 @@ class Derived(NamedTuple):
 
 
 class Row(NamedTuple):
-    """The row of a view that each iteration of a scan reads; gradients gain a leading axis."""
+    """Row of a view that each iteration of a scan reads; its gradients have a leading axis."""
 
     views: tuple["View"]
     scan: tuple[int, ...]
@@ -61,8 +61,8 @@ Source = Part | Derived | Row
 class View(NamedTuple):
     """A source with its axes permuted.
 
-    axes: the source's axis at each axis of the view; None for an added axis of size 1. Axes of the
-      source that have size 1 may be missing.
+    axes: axis of the source for each axis of the view; None for an added axis of size 1. Axes of
+      the source with size 1 may be missing.
     """
 
     source: Source
@@ -79,7 +79,7 @@ def of(source: Source) -> View:
 
 
 def of_leaf(leaf: int, shape: tuple[int, ...]) -> View:
-    """Returns the view that is a whole leaf."""
+    """Returns a view of all entries of a leaf."""
     return of(Part(leaf, shape, tuple((0, size, 1) for size in shape)))
 
 
@@ -98,7 +98,7 @@ def leaves(source: Source) -> set[int]:
 
 
 def scans(source: Source) -> tuple[tuple[int, ...], ...]:
-    """Returns the paths of the scans of which each iteration reads another row, outermost first."""
+    """Returns the paths of the scans that read the source row by row, outermost first."""
     if isinstance(source, Part):
         return ()
     outer = scans(source.views[0].source)
@@ -121,15 +121,16 @@ def overlap(first: Source, second: Source) -> bool:
 
 
 def pull_back(source: Source, grad: Array, lead: int) -> Iterator[tuple[int, Array]]:
-    """Brings a gradient with respect to a source back to its leaves.
+    """Converts a gradient with respect to a source to gradients of its leaves.
 
     Args:
-      source: what was differentiated.
-      grad: `lead` axes, one for each enclosing `Row`, outermost first; then the source's shape.
+      source: the source.
+      grad: gradient with `lead` axes, one for each enclosing `Row`, outermost first, followed by
+        the shape of the source.
       lead: number of leading axes.
 
     Yields:
-      Pairs of a leaf's position and a gradient in that leaf's shape; they add up.
+      Pairs of a leaf's position and a gradient in the shape of the leaf, to be added up.
     """
     if isinstance(source, Part):
         index = tuple(slice(*axis) for axis in source.box)
@@ -155,7 +156,7 @@ def pull_back(source: Source, grad: Array, lead: int) -> Iterator[tuple[int, Arr
 
 
 def rearranged(eqn: Any, operands: list[View | None]) -> list[View] | None:
-    """Returns the outputs of a primitive as views, or None if it does more than rearrange."""
+    """Returns the outputs of a primitive as views, or None if it does not only rearrange."""
     name, params, shape = eqn.primitive.name, eqn.params, eqn.outvars[0].aval.shape
     view = operands[0]
     if view is None:
@@ -201,7 +202,7 @@ def _are_distinct(views: tuple[View, ...]) -> bool:
 
 
 def _boxes(eqn: Any, view: View) -> list[Box] | None:
-    """The box of each output; None if it depends on values at run time."""
+    """Returns the box of each output, or None if it depends on values at run time."""
     params = eqn.params
     if eqn.primitive.name == "slice":
         steps = params["strides"] or (1,) * len(view.axes)

@@ -1,4 +1,4 @@
-"""Explicit per-example gradients: always right, and the oracle for everything faster.
+"""Explicit per-example gradients: correct for any loss, and the oracle of the faster forms.
 
 In the shapes below `b` counts the rows of a padded batch.
 """
@@ -13,12 +13,16 @@ from jaxtyping import Array, Bool, Float, PyTree
 from jaxpriv import _tree
 from jaxpriv._types import Batch, Keys, Loss, Params, Scalar
 
+SMALLEST_CLIP_NORM = 1e-12
+"""Smallest clip norm: below it, the squares of float32 gradients underflow."""
+
 
 class ClippedSum(NamedTuple):
-    """The sum of clipped per-example gradients.
+    """Sum of the clipped gradients of a batch.
 
-    total: like the parameters, float32 or wider; its sensitivity is the clip norm.
-    norms: before clipping, 0 at padding, inf where a gradient was not finite. Not private.
+    total: the sum, shaped like the parameters, float32 or wider; its sensitivity is the clip norm.
+    norms: norm of each gradient before clipping; 0 at padding, inf where the gradient is not
+      finite. Not private.
     """
 
     total: PyTree
@@ -28,10 +32,10 @@ class ClippedSum(NamedTuple):
 def clip_weights(
     norms: Float[Array, "*b"], mask: Bool[Array, "*b"], *, clip_norm: Scalar
 ) -> tuple[Float[Array, "*b"], Float[Array, "*b"]]:
-    """Gives each example the weight min(1, C / norm), and 0 where it must not count.
+    """Computes the weight of each example, min(1, C / norm), or 0 where it must not count.
 
     Args:
-      norms: of the per-example gradients; may be NaN or inf.
+      norms: norms of the per-example gradients; may be NaN or inf.
       mask: which rows are real.
       clip_norm: C.
 
@@ -46,31 +50,32 @@ def clip_weights(
 
 
 def total_norms(norms: Sequence[Float[Array, " b"]]) -> Float[Array, " b"]:
-    """Norm over several parts of a gradient, from the norm of each; scaled before squaring.
+    """Computes the norm of each example's gradient from the norms of its parts.
 
     Args:
-      norms: at least one, each with one entry an example.
+      norms: at least one part; each has one norm for every example.
 
     Returns:
-      The square root of the sum of squares.
+      The square roots of the sums of squares, which are scaled so that they do not overflow.
     """
-    return jax.vmap(_tree.norm, in_axes=1)(_tree.stack(norms))
+    return jax.vmap(_tree.norm, in_axes=1)(_tree.stack_in_widest(norms))
 
 
 def weighted_sum(
     weights: Float[Array, " b"], rows: Float[Array, "b *shape"]
 ) -> Float[Array, "*shape"]:
-    """Contracts rows with their weights; rows of weight 0 may hold anything, even NaN.
+    """Contracts rows with their weights; rows of weight 0 may be NaN or infinite.
 
     Args:
-      weights: one a row.
-      rows: any float type.
+      weights: one for each row.
+      rows: gradients, of any float type.
 
     Returns:
       sum_i weights[i] rows[i], float32 or wider.
     """
+    # Weight 0 times inf would be NaN, so such rows are set to 0 first.
     counted = jnp.expand_dims(weights > 0, range(1, rows.ndim))
-    safe = _tree.wide(jnp.where(counted, rows, 0))
+    safe = _tree.at_least_float32(jnp.where(counted, rows, 0))
     weights = weights.astype(safe.dtype)
     return jnp.tensordot(weights, safe, axes=1, precision=jax.lax.Precision.HIGHEST)
 
@@ -84,12 +89,12 @@ def explicit_sum(
     *,
     clip_norm: Scalar,
 ) -> tuple[ClippedSum, Float[Array, " b"]]:
-    """Sums clipped gradients that are all formed: `b` times the memory of the parameters.
+    """Forms every per-example gradient and sums them clipped; takes b times the parameters' memory.
 
     Args:
       loss: `loss(params, example, key)` of one example.
       params: trainable leaves.
-      batch: leading axis b.
+      batch: pytree with leading axis b.
       mask: which rows are real.
       keys: one for each row.
       clip_norm: C.
@@ -97,9 +102,9 @@ def explicit_sum(
     Returns:
       The clipped sum, and the losses.
     """
-    one = jax.value_and_grad(loss)
-    values, grads = jax.vmap(one, in_axes=(None, 0, 0))(params, batch, keys)
-    # The norm and the sum must see the same numbers: XLA may leave out a rounding in one of them.
+    per_example = jax.vmap(jax.value_and_grad(loss), in_axes=(None, 0, 0))
+    values, grads = per_example(params, batch, keys)
+    # Norm and sum must use the same numbers: XLA may leave out a rounding in one of them.
     grads = jax.lax.optimization_barrier(grads)
     norms = [jax.vmap(_tree.norm)(rows) for rows in jax.tree.leaves(grads)]
     weights, norms = clip_weights(

@@ -1,4 +1,4 @@
-"""Per-example clipped gradient sums: the one function of DP-SGD that looks at the data.
+"""Sums of per-example clipped gradients, the only data-dependent step of DP-SGD.
 
 In the shapes below `b` counts the rows of a padded batch.
 """
@@ -18,24 +18,30 @@ from jaxpriv.grads import (
     _ghost,
     _ghost_cost,
     _ghost_plan,
+    _microbatching,
     _per_example,
-    microbatching,
 )
-from jaxpriv.grads._per_example import ClippedSum
-from jaxpriv.grads.microbatching import MicrobatchSize
+from jaxpriv.grads._microbatching import MicrobatchSize
+from jaxpriv.grads._per_example import SMALLEST_CLIP_NORM, ClippedSum
 
-SMALLEST_CLIP_NORM = 1e-12
+__all__ = ["ClippedGrad", "clipped_grad", "explicit_clipped_grad"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClippedGrad:
-    """A function `(params, batch, mask, key) -> ClippedSum` that carries its sensitivity.
+    """Function `(params, batch, mask, key) -> ClippedSum` with its sensitivity.
 
-    loss: of one example.
+    loss: `loss(params, example, key)` of one example.
     clip_norm: C, the largest norm with which an example counts.
-    microbatch_size: number of rows processed at a time; None: all; "auto": by the memory that an
-      example takes and the caches of the platform.
+    microbatch_size: number of rows processed at a time; None processes all, "auto" chooses by the
+      memory that an example takes and the caches of the platform.
     method: "ghost", or "explicit" for per-example gradients of every leaf.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> grad = clipped_grad(lambda w, x, key: jnp.dot(w, x), clip_norm=1.5)
+      >>> grad.sensitivity("add_or_remove_one"), grad.sensitivity("replace_one")
+      (1.5, 3.0)
     """
 
     loss: Loss
@@ -44,10 +50,10 @@ class ClippedGrad:
     method: Literal["ghost", "explicit"]
 
     def sensitivity(self, relation: Relation) -> Scalar:
-        """Returns the largest change of the total between neighbours, in the Euclidean norm.
+        """Returns the sensitivity of the total, in the Euclidean norm.
 
         Args:
-          relation: by which data sets are neighbours.
+          relation: how neighbouring data sets differ.
 
         Returns:
           C when a record is added or removed, 2 C when one is replaced.
@@ -60,17 +66,17 @@ class ClippedGrad:
     ) -> _explanation.Explanation:
         """Reports, for each parameter, how its clipped gradient will be computed.
 
-        Nothing is computed: the loss is traced once.
+        The loss is traced once and not evaluated.
 
         Args:
           params: trainable leaves.
           example: one record, without a batch axis.
-          key: any; not consumed.
-          batch_size: rows of a batch, for the memory.
+          key: any PRNG key; not consumed.
+          batch_size: number of rows of a batch, on which the memory depends.
 
         Returns:
-          The method, cost and, where gradients are explicit, the reason for each leaf; prints as
-          a table.
+          The method and cost for each leaf and, where gradients are explicit, the reason; prints
+          as a table.
         """
         _check.positive_int(batch_size=batch_size)
         params = jax.tree.map(jnp.asarray, params)
@@ -89,10 +95,10 @@ class ClippedGrad:
           params: trainable leaves only, floating point.
           batch: pytree with leading axis b.
           mask: which rows are real.
-          key: consumed; split into one key for each row before any microbatching.
+          key: PRNG key, split into one key for each row before any microbatching.
 
         Returns:
-          The total, of sensitivity C, and the norms, which are not private. An example whose
+          The total, whose sensitivity is C, and the norms, which are not private. An example whose
           gradient is not finite contributes zero.
 
         Raises:
@@ -113,8 +119,8 @@ class ClippedGrad:
           key: as for a call.
 
         Returns:
-          What a call returns, and the loss of each example, 0 at padding. The losses are not
-          private.
+          The clipped sum, as from a call, and the loss of each example, 0 at padding. The losses
+          are not private.
 
         Raises:
           ValueError: as for a call.
@@ -122,7 +128,9 @@ class ClippedGrad:
         params = jax.tree.map(jnp.asarray, params)
         _check_inputs(params, batch, mask)
         if mask.shape[0] == 0:
-            zeros = jax.tree.map(lambda p: jnp.zeros(p.shape, _tree.wide_dtype(p.dtype)), params)
+            zeros = jax.tree.map(
+                lambda p: jnp.zeros(p.shape, _tree.accumulation_dtype(p.dtype)), params
+            )
             return ClippedSum(zeros, jnp.zeros(0)), jnp.zeros(0)
         keys = jax.random.split(key, mask.shape[0])
         with nn.intercept_methods(_refuse_batch_statistics):
@@ -133,7 +141,7 @@ class ClippedGrad:
                 return clipped.total, (clipped.norms, values)
 
             size = self._rows_at_a_time(plan, mask.shape[0])
-            total, (norms, values) = microbatching.accumulate(
+            total, (norms, values) = _microbatching.accumulate(
                 sum_rows, batch, mask, keys, size=size
             )
         return ClippedSum(total, norms), jnp.where(mask, values, 0)
@@ -156,25 +164,28 @@ class ClippedGrad:
 def clipped_grad(
     loss: Loss, *, clip_norm: float, microbatch_size: MicrobatchSize = None
 ) -> ClippedGrad:
-    """Clips each example's gradient to clip_norm and sums them, for any JAX function.
+    """Clips the gradient of each example to clip_norm and sums them, for any JAX loss.
 
     sum_i g_i min(1, C / |g_i|) with g_i = grad loss(params, example_i, key_i), over all leaves of
-    params jointly. Parameters that enter by products, convolutions or lookups never form g_i
-    unless that is cheaper; gradients of the rest are explicit, in the same backward pass.
+    params jointly. For parameters of products, convolutions and lookups g_i is formed only where
+    that is cheaper; the gradients of all others are explicit, in the same backward pass.
 
-    The loss is that of one example. Three mistakes pass unnoticed, since their shapes are right:
-    a whole batch given as one example (`batch[None]`: then the batch is the unit of privacy); a
-    contrastive loss over the rows of one example (the other rows are protected only together with
-    it); and batch statistics computed by the loss itself, `(x - x.mean(0)) / x.std(0)`, which are
-    those of the one example. Anything that mixes examples has no per-example gradient.
+    The loss is that of one example. Three mistakes raise no error, since their shapes are valid:
+
+    - A batch given as one example (`batch[None]`): the batch is then the unit of privacy.
+    - A contrastive loss over the rows of an example: the rows are protected only jointly.
+    - Batch statistics computed by the loss, `(x - x.mean(0)) / x.std(0)`: they are statistics of
+      a single example.
+
+    A loss that mixes examples has no per-example gradient.
 
     Args:
       loss: `loss(params, example, key)` of one example, as `jax.grad` takes it: flax.linen,
-        flax.nnx, Equinox, Haiku or plain JAX. Frozen parameters are closed over. Random state of
-        flax.nnx is rebuilt from the key.
-      clip_norm: C; finite, at least 1e-12: below that, norms of float32 gradients underflow.
-      microbatch_size: number of rows processed at a time, to bound memory; "auto" chooses by the
-        caches, which on a CPU is often faster than the whole batch. The result is the same.
+        flax.nnx, Equinox, Haiku or plain JAX. Close over frozen parameters; rebuild the random
+        state of flax.nnx from the key.
+      clip_norm: C; finite and at least 1e-12, below which norms of float32 gradients underflow.
+      microbatch_size: number of rows processed at a time, which bounds memory; "auto" chooses by
+        the caches, which on a CPU is often faster than the full batch. The result is the same.
 
     Returns:
       The clipped-gradient function.
@@ -185,11 +196,15 @@ def clipped_grad(
     References:
       Abadi et al., Deep Learning with Differential Privacy, 2016, Algorithm 1.
 
-    >>> import jax, jax.numpy as jnp
-    >>> grad = clipped_grad(lambda w, x, key: w @ x, clip_norm=1.0)
-    >>> x = jnp.array([[3.0, 4.0], [0.0, 0.5]])
-    >>> grad(jnp.zeros(2), x, jnp.ones(2, bool), jax.random.key(0)).norms.tolist()
-    [5.0, 0.5]
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> grad = clipped_grad(lambda w, x, key: jnp.dot(w, x), clip_norm=1.0)
+      >>> x = jnp.array([[3.0, 4.0], [0.0, 0.5]])
+      >>> clipped = grad(jnp.zeros(2), x, jnp.ones(2, bool), jax.random.key(0))
+      >>> clipped.norms.tolist()  # 5 is clipped to 1, 0.5 is not clipped
+      [5.0, 0.5]
+      >>> [round(float(entry), 3) for entry in clipped.total]
+      [0.6, 1.3]
     """
     return _clipped_grad(loss, clip_norm, microbatch_size, "ghost")
 
@@ -197,7 +212,10 @@ def clipped_grad(
 def explicit_clipped_grad(
     loss: Loss, *, clip_norm: float, microbatch_size: MicrobatchSize = None
 ) -> ClippedGrad:
-    """Clips as `clipped_grad` does, by forming every per-example gradient: slow, and its oracle.
+    """Clips as `clipped_grad` does, but forms every per-example gradient.
+
+    It needs the memory of one gradient for each row and is usually slower. It is the oracle of
+    `clipped_grad`.
 
     Args:
       loss: as for `clipped_grad`.
@@ -206,6 +224,16 @@ def explicit_clipped_grad(
 
     Returns:
       The clipped-gradient function.
+
+    Raises:
+      ValueError: as for `clipped_grad`.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> grad = explicit_clipped_grad(lambda w, x, key: jnp.dot(w, x), clip_norm=1.0)
+      >>> x = jnp.array([[3.0, 4.0], [0.0, 0.5]])
+      >>> grad(jnp.zeros(2), x, jnp.ones(2, bool), jax.random.key(0)).norms.tolist()
+      [5.0, 0.5]
     """
     return _clipped_grad(loss, clip_norm, microbatch_size, "explicit")
 
@@ -214,14 +242,14 @@ def _clipped_grad(loss, clip_norm, microbatch_size, method) -> ClippedGrad:
     _check.positive(clip_norm=clip_norm)
     if clip_norm < SMALLEST_CLIP_NORM:
         raise ValueError(f"Expected clip_norm >= {SMALLEST_CLIP_NORM}, got clip_norm={clip_norm}.")
-    microbatching.check_size(microbatch_size)
+    _microbatching.check_size(microbatch_size)
     return ClippedGrad(
         loss=loss, clip_norm=float(clip_norm), microbatch_size=microbatch_size, method=method
     )
 
 
 def _refuse_batch_statistics(next_fun, args, kwargs, context):
-    """BatchNorm in training mixes examples, so clipping one would not bound its influence."""
+    """Refuses BatchNorm in training mode: it mixes examples, so clipping bounds no influence."""
     module = context.module
     if isinstance(module, nn.BatchNorm) and context.method_name == "__call__":
         given = args[1] if len(args) > 1 else kwargs.get("use_running_average")

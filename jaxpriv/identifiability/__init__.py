@@ -1,9 +1,8 @@
-"""What a privacy budget lets an adversary know: posterior belief and membership advantage."""
+"""Privacy budgets as identifiability: posterior belief and membership advantage."""
 
 from jaxpriv.identifiability.advantage import (
     classical_rho_alpha,
     epsilon_of_classical_rho_alpha,
-    exact_rho_alpha,
     general_rho_alpha,
     mu_for_advantage,
     proposition_2_rho_alpha,
@@ -30,7 +29,6 @@ __all__ = [
     "classical_rho_alpha",
     "epsilon_of_classical_rho_alpha",
     "epsilon_of_rho_beta",
-    "exact_rho_alpha",
     "gaussian_loss_tail",
     "gaussian_violation_probability",
     "general_rho_alpha",

@@ -1,53 +1,65 @@
-"""Membership advantage, TPR - FPR at equal priors: what an adversary gains over a coin.
+"""Membership advantage, TPR - FPR at equal priors: the gain of an adversary over a coin toss.
 
-Each bound bears the name of its assumption. Gaussian forms take mu = sensitivity / standard
-deviation of the noise.
+Each bound is named after its assumption; `accounting.advantage_bound` is exact for a given event.
+Gaussian forms take mu = sensitivity / standard deviation of the noise.
 """
 
 import math
-from typing import TYPE_CHECKING
 
 from scipy import special
 
-from jaxpriv import _check, accounting
-from jaxpriv._types import Relation
+from jaxpriv import _check
 from jaxpriv.accounting import gaussian
-from jaxpriv.identifiability import belief
 
-if TYPE_CHECKING:
-    from dp_accounting import DpEvent
+__all__ = [
+    "classical_rho_alpha",
+    "epsilon_of_classical_rho_alpha",
+    "general_rho_alpha",
+    "mu_for_advantage",
+    "proposition_2_rho_alpha",
+    "rdp_rho_alpha",
+    "yeom_rho_alpha",
+]
 
 
 def classical_rho_alpha(epsilon: float, *, delta: float) -> float:
-    """Computes the advantage of the classical Gaussian noise: mu = epsilon/sqrt(2 ln(1.25/delta)).
+    """Computes the advantage at the classical Gaussian noise, mu = epsilon/sqrt(2 ln(1.25/delta)).
 
-    A bound only where the noise comes from `gaussian.classical_noise_std`; noise calibrated
-    exactly to the same (epsilon, delta) is smaller, and its advantage larger: 0.3691 instead of
-    0.2763 at epsilon 2.1972, delta 0.01. `exact_rho_alpha` always bounds.
+    It is a bound only if the noise is `gaussian.classical_noise_std`. Noise calibrated exactly to
+    the same (epsilon, delta) is smaller, and its advantage larger: 0.3691 instead of 0.2763 at
+    epsilon 2.1972 and delta 0.01. `accounting.advantage_bound` is always a bound.
 
     Args:
-      epsilon: nats; > 0.
-      delta: in (0, 1).
+      epsilon: epsilon of the guarantee, nats; > 0.
+      delta: delta of the guarantee, in (0, 1).
 
     Returns:
-      2 Phi(mu / 2) - 1.
+      The advantage, 2 Phi(mu / 2) - 1.
 
     Raises:
       ValueError: if an argument is out of range.
 
     References:
-      Bernau et al., 2021, Theorem 3.
+      Bernau et al., Quantifying Identifiability to Choose and Audit epsilon in Differentially
+      Private Deep Learning, 2021, Theorem 3.
+
+    Example:
+      >>> import jaxpriv as jp
+      >>> round(jp.identifiability.classical_rho_alpha(2.1972, delta=0.01), 4)
+      0.2763
     """
     std = gaussian.classical_noise_std(epsilon, delta=delta, sensitivity=1.0)
     return gaussian.advantage(1 / std)
 
 
 def epsilon_of_classical_rho_alpha(rho: float, *, delta: float) -> float:
-    """Inverts `classical_rho_alpha`: 2 sqrt(2 ln(1.25/delta)) Phi^-1((rho + 1)/2).
+    """Computes the epsilon of a classical advantage, 2 sqrt(2 ln(1.25/delta)) Phi^-1((rho + 1)/2).
+
+    It inverts `classical_rho_alpha`.
 
     Args:
       rho: the advantage, in (0, 1).
-      delta: in (0, 1).
+      delta: delta of the guarantee, in (0, 1).
 
     Returns:
       epsilon in nats.
@@ -56,21 +68,27 @@ def epsilon_of_classical_rho_alpha(rho: float, *, delta: float) -> float:
       ValueError: if an argument is out of range.
 
     References:
-      Bernau et al., 2021, equation 6, whose print lacks the first factor 2.
+      Bernau et al., Quantifying Identifiability to Choose and Audit epsilon in Differentially
+      Private Deep Learning, 2021, equation 6, whose print lacks the first factor 2.
+
+    Example:
+      >>> import jaxpriv as jp
+      >>> round(jp.identifiability.epsilon_of_classical_rho_alpha(0.2763, delta=0.01), 3)
+      2.197
     """
     _check.open_unit(delta=delta)
     return math.sqrt(2 * math.log(1.25 / delta)) * mu_for_advantage(rho)
 
 
 def rdp_rho_alpha(rdp_epsilon: float, *, order: float) -> float:
-    """Computes the advantage of Gaussians from their Renyi divergence.
+    """Computes the advantage of full-batch Gaussian training from its Renyi divergence.
 
-    2 Phi(sqrt(rdp_epsilon / (2 order))) - 1, as rdp_epsilon = order mu^2 / 2. For full-batch
-    Gaussian training only: another mechanism of equal rdp_epsilon may have a larger advantage.
+    2 Phi(sqrt(rdp_epsilon / (2 order))) - 1, as rdp_epsilon = order mu^2 / 2. Another mechanism
+    of equal rdp_epsilon may have a larger advantage.
 
     Args:
-      rdp_epsilon: Renyi divergence of that order, nats; > 0.
-      order: of the divergence; > 1.
+      rdp_epsilon: Renyi divergence of the given order, nats; > 0.
+      order: order of the divergence; > 1.
 
     Returns:
       The advantage, equal to `accounting.gaussian.advantage(mu)`.
@@ -79,7 +97,15 @@ def rdp_rho_alpha(rdp_epsilon: float, *, order: float) -> float:
       ValueError: if an argument is out of range.
 
     References:
-      Bernau et al., 2021, section 4.4.
+      Bernau et al., Quantifying Identifiability to Choose and Audit epsilon in Differentially
+      Private Deep Learning, 2021, section 4.4.
+
+    Example:
+      >>> import jaxpriv as jp
+      >>> round(jp.identifiability.rdp_rho_alpha(2.0, order=4.0), 4)
+      0.3829
+      >>> round(jp.accounting.gaussian.advantage(1.0), 4)
+      0.3829
     """
     _check.positive(rdp_epsilon=rdp_epsilon)
     if not (math.isfinite(order) and order > 1):
@@ -87,35 +113,17 @@ def rdp_rho_alpha(rdp_epsilon: float, *, order: float) -> float:
     return gaussian.advantage(math.sqrt(2 * rdp_epsilon / order))
 
 
-def exact_rho_alpha(event: "DpEvent", *, relation: Relation) -> float:
-    """Bounds the advantage against an event by its total variation, delta(0).
+def general_rho_alpha(epsilon: float, *, delta: float) -> float:
+    """Bounds the advantage under (epsilon, delta)-DP by (e^epsilon - 1 + 2 delta)/(e^epsilon + 1).
 
-    Tight for the pair that dominates the event, an upper bound for every other.
-
-    Args:
-      event: as for `accounting.epsilon`.
-      relation: `add_or_remove_one` or `replace_one`.
-
-    Returns:
-      The advantage in [0, 1].
-
-    Raises:
-      ValueError: as `accounting.delta`.
-    """
-    return accounting.advantage_bound(event, relation=relation)
-
-
-def general_rho_alpha(epsilon: float, delta: float) -> float:
-    """Bounds the advantage from one (epsilon, delta): (e^epsilon - 1 + 2 delta)/(e^epsilon + 1).
-
-    Holds for every mechanism, and is reached by one.
+    The bound holds for every mechanism, and one mechanism attains it.
 
     Args:
-      epsilon: nats; >= 0, and may be infinite.
-      delta: in [0, 1].
+      epsilon: epsilon of the guarantee, nats; >= 0, and may be infinite.
+      delta: delta of the guarantee, in [0, 1].
 
     Returns:
-      The advantage in [0, 1].
+      The largest advantage, in [0, 1].
 
     Raises:
       ValueError: if an argument is out of range.
@@ -123,20 +131,24 @@ def general_rho_alpha(epsilon: float, delta: float) -> float:
     References:
       Kairouz, Oh and Viswanath, The Composition Theorem for Differential Privacy, 2017 (the
       trade-off region).
+
+    Example:
+      >>> import jaxpriv as jp
+      >>> round(jp.identifiability.general_rho_alpha(1.0, delta=1e-5), 4)
+      0.4621
     """
-    belief.check_epsilon(epsilon)
-    if not 0 <= delta <= 1:
-        raise ValueError(f"Expected 0 <= delta <= 1, got delta={delta}.")
+    _check.non_negative_or_infinite(epsilon=epsilon)
+    _check.closed_unit(delta=delta)
     return math.tanh(epsilon / 2) + 2 * delta * float(special.expit(-epsilon))
 
 
 def yeom_rho_alpha(epsilon: float) -> float:
-    """Computes Yeom's bound e^epsilon - 1 on the advantage, for comparison figures.
+    """Computes the bound e^epsilon - 1 on the advantage, for comparison figures.
 
-    Vacuous from epsilon = ln 2 on; `general_rho_alpha` with delta 0 is always below it.
+    It is vacuous for epsilon >= ln 2, and `general_rho_alpha` with delta 0 is never above it.
 
     Args:
-      epsilon: of epsilon-DP, nats; >= 0.
+      epsilon: epsilon of epsilon-DP, nats; >= 0, and may be infinite.
 
     Returns:
       The bound, which may exceed 1 and be infinite.
@@ -146,16 +158,23 @@ def yeom_rho_alpha(epsilon: float) -> float:
 
     References:
       Yeom et al., Privacy Risk in Machine Learning, 2018, Theorem 1.
+
+    Example:
+      >>> import jaxpriv as jp
+      >>> round(jp.identifiability.yeom_rho_alpha(0.5), 4)
+      0.6487
+      >>> round(jp.identifiability.general_rho_alpha(0.5, delta=0.0), 4)
+      0.2449
     """
     return proposition_2_rho_alpha(epsilon, false_positive_rate=1.0)
 
 
 def proposition_2_rho_alpha(epsilon: float, *, false_positive_rate: float) -> float:
-    """Computes (e^epsilon - 1) FPR, the bound of Proposition 2, for comparison figures.
+    """Computes the bound (e^epsilon - 1) FPR on the advantage, for comparison figures.
 
     Args:
-      epsilon: of epsilon-DP, nats; >= 0.
-      false_positive_rate: of the adversary that is bounded, in [0, 1].
+      epsilon: epsilon of epsilon-DP, nats; >= 0, and may be infinite.
+      false_positive_rate: FPR of the adversary, in [0, 1].
 
     Returns:
       The bound, which may exceed 1 and be infinite.
@@ -164,30 +183,41 @@ def proposition_2_rho_alpha(epsilon: float, *, false_positive_rate: float) -> fl
       ValueError: if an argument is out of range.
 
     References:
-      Bernau et al., 2021, Proposition 2.
+      Bernau et al., Quantifying Identifiability to Choose and Audit epsilon in Differentially
+      Private Deep Learning, 2021, Proposition 2.
+
+    Example:
+      >>> import jaxpriv as jp
+      >>> bound = jp.identifiability.proposition_2_rho_alpha(1.0, false_positive_rate=0.1)
+      >>> round(bound, 4)
+      0.1718
     """
-    belief.check_epsilon(epsilon)
-    if not 0 <= false_positive_rate <= 1:
-        raise ValueError(
-            "Expected 0 <= false_positive_rate <= 1, "
-            f"got false_positive_rate={false_positive_rate}."
-        )
+    _check.non_negative_or_infinite(epsilon=epsilon)
+    _check.closed_unit(false_positive_rate=false_positive_rate)
     if false_positive_rate == 0:
         return 0.0
     return false_positive_rate * (math.expm1(epsilon) if epsilon < 700 else math.inf)
 
 
 def mu_for_advantage(advantage: float) -> float:
-    """Computes the largest mu whose advantage is at most a given one: 2 Phi^-1((1 + a)/2).
+    """Computes the largest mu at a given advantage a, 2 Phi^-1((1 + a)/2).
+
+    It inverts `accounting.gaussian.advantage`. k full-batch steps need a noise multiplier of
+    sqrt(k)/mu under `add_or_remove_one`.
 
     Args:
-      advantage: in (0, 1).
+      advantage: largest TPR - FPR at equal priors, in (0, 1).
 
     Returns:
-      mu, the inverse of `accounting.gaussian.advantage`.
+      mu = sensitivity / noise standard deviation.
 
     Raises:
       ValueError: if advantage is not in (0, 1).
+
+    Example:
+      >>> import jaxpriv as jp
+      >>> round(jp.identifiability.mu_for_advantage(0.3), 4)
+      0.7706
     """
     _check.open_unit(advantage=advantage)
     return 2 * math.sqrt(2) * float(special.erfinv(advantage))

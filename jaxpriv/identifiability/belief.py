@@ -1,7 +1,7 @@
-"""Posterior belief: the conclusion of an adversary who has all records but one.
+"""Posterior belief of an adversary who has all records but one, and sees every step of training.
 
 rho_beta bounds the belief in the data set that was used. Gaussian forms take mu = sensitivity /
-standard deviation of the noise; k full-batch steps at one noise have sqrt(k) times the mu of one.
+standard deviation of the noise; k full-batch steps have sqrt(k) times the mu of one step.
 """
 
 import math
@@ -17,18 +17,27 @@ from jaxpriv._types import RELATIONS, Relation
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
+__all__ = [
+    "bayes_accuracy",
+    "epsilon_of_rho_beta",
+    "gaussian_loss_tail",
+    "gaussian_violation_probability",
+    "loss_tail",
+    "mu_for_belief",
+    "odds_in_words",
+    "rho_beta",
+    "violation_probability",
+]
+
 
 def rho_beta(epsilon: float, *, prior: float = 0.5) -> float:
-    """Bounds the belief in the true data set: prior e^epsilon / (prior e^epsilon + 1 - prior).
+    """Bounds the belief in the true data set by prior e^epsilon / (prior e^epsilon + 1 - prior).
 
-    Holds always under epsilon-DP. Under (epsilon, delta)-DP it can fail, and with more than
-    probability delta: see `violation_probability`.
-
-    >>> round(rho_beta(2.1972), 4)
-    0.9
+    The bound always holds under epsilon-DP. Under (epsilon, delta)-DP it can fail, and the
+    probability of failure exceeds delta: see `violation_probability`.
 
     Args:
-      epsilon: nats; >= 0, and may be infinite.
+      epsilon: epsilon of the guarantee, nats; >= 0, and may be infinite.
       prior: belief before anything is released, in (0, 1).
 
     Returns:
@@ -40,14 +49,23 @@ def rho_beta(epsilon: float, *, prior: float = 0.5) -> float:
     References:
       Bernau et al., Quantifying Identifiability to Choose and Audit epsilon in Differentially
       Private Deep Learning, 2021, Theorem 2.
+
+    Example:
+      >>> import jaxpriv as jp
+      >>> round(jp.identifiability.rho_beta(2.1972), 4)
+      0.9
+      >>> round(jp.identifiability.rho_beta(2.1972, prior=0.01), 4)
+      0.0833
     """
-    check_epsilon(epsilon)
+    _check.non_negative_or_infinite(epsilon=epsilon)
     _check.open_unit(prior=prior)
     return float(special.expit(epsilon + special.logit(prior)))
 
 
 def epsilon_of_rho_beta(rho: float, *, prior: float = 0.5) -> float:
-    """Computes the epsilon at which the belief is at most rho: logit(rho) - logit(prior).
+    """Computes the epsilon at which the belief is at most rho, logit(rho) - logit(prior).
+
+    It inverts `rho_beta`.
 
     Args:
       rho: the largest belief, in [prior, 1).
@@ -60,7 +78,13 @@ def epsilon_of_rho_beta(rho: float, *, prior: float = 0.5) -> float:
       ValueError: if an argument is out of range.
 
     References:
-      Bernau et al., 2021, equation 5. Their section 5.3 prints it without the logarithm.
+      Bernau et al., Quantifying Identifiability to Choose and Audit epsilon in Differentially
+      Private Deep Learning, 2021, equation 5, which section 5.3 prints without the logarithm.
+
+    Example:
+      >>> import jaxpriv as jp
+      >>> round(jp.identifiability.epsilon_of_rho_beta(0.9), 4)
+      2.1972
     """
     _check.open_unit(rho=rho, prior=prior)
     if rho < prior:
@@ -69,26 +93,30 @@ def epsilon_of_rho_beta(rho: float, *, prior: float = 0.5) -> float:
 
 
 def odds_in_words(rho: float) -> str:
-    """Says a belief as odds, rounded up, so that they are never understated.
-
-    >>> odds_in_words(0.9)
-    'at most 9 to 1'
+    """Formats a bound on a belief as odds, which are rounded up.
 
     Args:
-      rho: a largest belief, in [0.5, 1].
+      rho: the largest belief, in [0.5, 1].
 
     Returns:
-      "at most 1.1 to 1", to a tenth below 10 and to a whole number above; "unbounded odds" where
-      float64 does not tell rho from 1.
+      A phrase such as "at most 1.1 to 1", with one decimal below 10 and a whole number above;
+      "unbounded odds" where float64 cannot distinguish rho from 1.
 
     Raises:
       ValueError: if rho is out of range.
+
+    Example:
+      >>> import jaxpriv as jp
+      >>> jp.identifiability.odds_in_words(0.9)
+      'at most 9 to 1'
     """
-    _check_belief(rho)
+    if not 0.5 <= rho <= 1:
+        raise ValueError(f"Expected 0.5 <= rho <= 1, got rho={rho}.")
     if 1 - rho < 1e-12:
         return "unbounded odds"
     odds = rho / (1 - rho)
-    # 1 - rho has an error of 2^-53, which large odds magnify; small ones may have gained by it.
+    # 1 - rho has an error of 2^-53, which large odds magnify, so they are enlarged first. Small
+    # odds may be too large by rounding, so that 9 would become 9.1 without the slack.
     odds *= 1 + 2.0**-52 * odds if odds > 1e4 else 1 - 1e-12
     rounded = math.ceil(odds) if odds > 10 else math.ceil(10 * odds) / 10
     return f"at most {max(rounded, 1):,.16g} to 1"
@@ -97,18 +125,27 @@ def odds_in_words(rho: float) -> str:
 def bayes_accuracy(delta_at: Callable[[float], float], *, prior: float) -> float:
     """Bounds the accuracy of the best guess of which data set was used.
 
-    (1 - p) + p delta(ln((1 - p)/p)), where p = min(prior, 1 - prior).
+    The bound is (1 - p) + p delta(ln((1 - p)/p)), where p = min(prior, 1 - prior).
 
     Args:
-      delta_at: delta of a non-negative epsilon, the larger of both orders, such as
-        `lambda e: accounting.delta(event, epsilon=e, relation=relation)`.
+      delta_at: function from epsilon >= 0 to delta, the larger one over the two orders of the data
+        sets, such as `accounting.delta_curve(event, epsilon=0.0, relation=relation)`.
       prior: probability of one of the two data sets, in (0, 1).
 
     Returns:
-      Probability of a right guess, in [0.5, 1].
+      The probability of a correct guess, in [0.5, 1].
 
     Raises:
       ValueError: if prior is not in (0, 1).
+
+    Example:
+      >>> import jaxpriv as jp
+      >>> def delta_at(epsilon):
+      ...     return jp.accounting.gaussian.delta(epsilon, mu=1.0)
+      >>> round(jp.identifiability.bayes_accuracy(delta_at, prior=0.5), 4)
+      0.6915
+      >>> round(jp.identifiability.bayes_accuracy(delta_at, prior=0.1), 4)
+      0.9013
     """
     _check.open_unit(prior=prior)
     p = min(prior, 1 - prior)
@@ -116,36 +153,50 @@ def bayes_accuracy(delta_at: Callable[[float], float], *, prior: float) -> float
 
 
 def gaussian_violation_probability(rho: float, *, mu: float) -> float:
-    """Computes P[belief > rho] for full-batch Gaussians: Phi(mu/2 - epsilon/mu), exactly.
+    """Computes P[belief > rho] of full-batch Gaussian training, exactly.
 
-    This, and not delta, is the probability with which rho_beta fails: at epsilon 2.1972 and
-    delta 0.01, 0.0355.
+    It equals Phi(mu/2 - epsilon/mu), where epsilon = logit(rho). This, not delta, is the
+    probability with which `rho_beta` fails: 0.0355 at epsilon 2.1972 and delta 0.01.
 
     Args:
-      rho: a belief, in [0.5, 1), reached from equal priors.
+      rho: belief from equal priors, in [0.5, 1).
       mu: sensitivity / noise standard deviation; > 0.
 
     Returns:
-      The probability under the data that was used.
+      The probability under the data set that was used.
 
     Raises:
       ValueError: if an argument is out of range.
+
+    Example:
+      >>> import jaxpriv as jp
+      >>> mu = jp.accounting.gaussian.mu(2.1972, delta=0.01)
+      >>> round(jp.identifiability.gaussian_violation_probability(0.9, mu=mu), 4)
+      0.0355
     """
     return gaussian_loss_tail(epsilon_of_rho_beta(rho), mu=mu)
 
 
 def gaussian_loss_tail(epsilon: float, *, mu: float) -> float:
-    """Computes P[L > epsilon] of the privacy loss of full-batch Gaussians: Phi(mu/2 - epsilon/mu).
+    """Computes P[L > epsilon] of the privacy loss L of full-batch Gaussian training, exactly.
+
+    L is normal with mean mu^2/2 and standard deviation mu, so P[L > epsilon] = Phi(mu/2 -
+    epsilon/mu).
 
     Args:
-      epsilon: nats; >= 0.
+      epsilon: threshold of the loss, nats; >= 0.
       mu: sensitivity / noise standard deviation; > 0.
 
     Returns:
-      The probability under the data that was used.
+      The probability under the data set that was used.
 
     Raises:
       ValueError: if an argument is out of range.
+
+    Example:
+      >>> import jaxpriv as jp
+      >>> round(jp.identifiability.gaussian_loss_tail(2.0, mu=1.0), 4)
+      0.0668
     """
     _check.non_negative(epsilon=epsilon)
     _check.positive(mu=mu)
@@ -153,47 +204,65 @@ def gaussian_loss_tail(epsilon: float, *, mu: float) -> float:
 
 
 def mu_for_belief(rho: float, *, violation_probability: float) -> float:
-    """Computes the largest mu at which the belief exceeds rho with at most a given probability.
+    """Computes the largest mu at which the belief rarely exceeds rho.
 
-    Full batches and equal priors. The noise of k steps is sqrt(k)/mu times the sensitivity.
+    It inverts `gaussian_violation_probability`, for full batches and equal priors. k steps need
+    noise of standard deviation sqrt(k)/mu times the sensitivity.
 
     Args:
       rho: the largest belief, in (0.5, 1).
-      violation_probability: how often it may be exceeded, in (0, 1).
+      violation_probability: largest probability with which rho is exceeded, in (0, 1).
 
     Returns:
-      mu, the inverse of `gaussian_violation_probability`.
+      mu = sensitivity / noise standard deviation, of all steps together.
 
     Raises:
       ValueError: if an argument is out of range.
+
+    Example:
+      >>> import math
+      >>> import jaxpriv as jp
+      >>> mu = jp.identifiability.mu_for_belief(0.9, violation_probability=0.01)
+      >>> noise_multiplier = math.sqrt(30) / mu  # 30 full-batch steps
+      >>> round(noise_multiplier, 4)
+      6.8027
     """
     _check.open_unit(violation_probability=violation_probability)
     if not 0.5 < rho < 1:
         raise ValueError(f"Expected 0.5 < rho < 1, got rho={rho}.")
     epsilon, a = epsilon_of_rho_beta(rho), float(special.ndtri(violation_probability))
     root = math.sqrt(a * a + 2 * epsilon)
-    # mu/2 - epsilon/mu = a, without cancellation.
+    # The root of mu/2 - epsilon/mu = a, without cancellation.
     return root + a if a > 0 else 2 * epsilon / (root - a)
 
 
 def violation_probability(event: "DpEvent", *, rho: float, relation: Relation) -> float:
     """Bounds P[belief > rho] for any event, under either data set, at equal priors.
 
-    With L the privacy loss and epsilon = logit(rho), for every e < epsilon
-    delta(e) >= E[1 - e^(e - L); L > epsilon] >= (1 - e^(e - epsilon)) P[L > epsilon]; the smallest
-    quotient over e is returned. A PLD that dominates bounds delta, but not the tail itself. For
-    full batches `gaussian_violation_probability` is exact, and smaller.
+    With L the privacy loss and epsilon = logit(rho), every e < epsilon satisfies
+    delta(e) >= E[1 - e^(e - L); L > epsilon] >= (1 - e^(e - epsilon)) P[L > epsilon], which bounds
+    P[L > epsilon] by a quotient; the smallest one over e is returned. (A dominating PLD bounds
+    delta, but not the tail itself.) For full batches `gaussian_violation_probability` is exact,
+    and smaller.
 
     Args:
-      event: as for `accounting.epsilon`.
-      rho: a belief, in [0.5, 1).
+      event: dp-accounting event, as for `accounting.epsilon`.
+      rho: belief, in [0.5, 1).
       relation: `add_or_remove_one` or `replace_one`.
 
     Returns:
       An upper bound on the probability, in [0, 1].
 
     Raises:
-      ValueError: if an argument is out of range, or as `accounting.delta`.
+      ValueError: if an argument is out of range, or for the errors of `accounting.delta`.
+
+    Example:
+      >>> import jaxpriv as jp
+      >>> event = jp.accounting.poisson_event(noise_multiplier=1.6, sampling_prob=0.2, steps=100)
+      >>> bound = jp.identifiability.violation_probability(
+      ...     event, rho=0.99, relation="add_or_remove_one")
+      >>> round(bound, 3)
+      0.011
     """
     _check.one_of(RELATIONS, relation=relation)
     return loss_tail(event, epsilon=epsilon_of_rho_beta(rho), relation=relation)
@@ -202,19 +271,25 @@ def violation_probability(event: "DpEvent", *, rho: float, relation: Relation) -
 def loss_tail(event: "DpEvent", *, epsilon: float, relation: Relation) -> float:
     """Bounds P[L > epsilon] of the privacy loss L of any event, under either data set.
 
-    `violation_probability` is this function at logit(rho). Near 1 a belief has lost the digits of
-    the epsilon that it came from, so that epsilon is the safer argument.
+    `violation_probability` is this function at epsilon = logit(rho). A belief near 1 has too few
+    digits to recover epsilon, so pass epsilon where it is available.
 
     Args:
-      event: as for `accounting.epsilon`.
-      epsilon: nats; >= 0.
+      event: dp-accounting event, as for `accounting.epsilon`.
+      epsilon: threshold of the loss, nats; >= 0.
       relation: `add_or_remove_one` or `replace_one`.
 
     Returns:
       An upper bound on the probability, in [0, 1].
 
     Raises:
-      ValueError: if an argument is out of range, or as `accounting.delta`.
+      ValueError: if an argument is out of range, or for the errors of `accounting.delta`.
+
+    Example:
+      >>> import jaxpriv as jp
+      >>> event = jp.accounting.poisson_event(noise_multiplier=1.6, sampling_prob=0.2, steps=100)
+      >>> round(jp.identifiability.loss_tail(event, epsilon=3.0, relation="add_or_remove_one"), 2)
+      0.13
     """
     _check.non_negative(epsilon=epsilon)
     _check.one_of(RELATIONS, relation=relation)
@@ -222,12 +297,12 @@ def loss_tail(event: "DpEvent", *, epsilon: float, relation: Relation) -> float:
 
 
 def _tail_bound(delta_at: Callable[[float], float], epsilon: float) -> float:
-    """The smallest delta(e) / (1 - e^(e - epsilon)) over a grid of e; any e bounds the tail."""
+    """Minimises delta(e) / (1 - e^(e - epsilon)) over e; the value at any e bounds the tail."""
     from scipy import optimize
 
     def quotient(below: float) -> float:
         e = epsilon - below
-        # At a negative e, by the complement of the test that attains delta(-e).
+        # At a negative e, delta follows from the complement of the test that attains delta(-e).
         delta = delta_at(e) if e >= 0 else 1 - math.exp(e) * (1 - delta_at(-e))
         return delta / -math.expm1(-below)
 
@@ -239,14 +314,3 @@ def _tail_bound(delta_at: Callable[[float], float], epsilon: float) -> float:
         quotient, bounds=bounds, method="bounded", options={"xatol": 1e-2 * grid[best]}
     )
     return min(1.0, values[best], float(refined.fun))
-
-
-def check_epsilon(epsilon: float) -> None:
-    """Refuses all but finite and infinite epsilons >= 0."""
-    if epsilon != math.inf:
-        _check.non_negative(epsilon=epsilon)
-
-
-def _check_belief(rho: float) -> None:
-    if not 0.5 <= rho <= 1:
-        raise ValueError(f"Expected 0.5 <= rho <= 1, got rho={rho}.")

@@ -1,4 +1,4 @@
-"""How well attacks tell members from non-members, with intervals."""
+"""Metrics of membership attacks, with confidence intervals."""
 
 from jaxpriv.metrics import accuracy, intervals, roc, slices, verdict
 from jaxpriv.metrics.accuracy import attack_accuracy, gap_baseline

@@ -1,4 +1,4 @@
-"""Membership metrics in each part of a partition: an average may hide who is exposed.
+"""Membership metrics in each part of a partition, since an average can hide an exposed part.
 
 In the shapes below `n` counts records.
 """
@@ -10,22 +10,19 @@ import numpy as np
 from jaxtyping import Array, Int, Shaped
 
 from jaxpriv import _check
+from jaxpriv._types import Column
 from jaxpriv.metrics import roc
 
-MAX_PARTS = 100
-"""Largest parts that `measure` measures, unless asked for more."""
-
-MIN_PER_SIDE = 10
-"""Members or non-members below which a part is not measured, unless asked for fewer."""
+__all__ = ["Slice", "Slices", "measure", "percentile_bins"]
 
 
 class Slice(NamedTuple):
-    """One part of the records.
+    """The metrics of one part of the records.
 
-    value: what its records have in common, as in `part`.
-    measured: None where nothing can be measured; then `reason` says why.
-    reason: "empty", "no members", "no non-members" or "fewer than 10 on a side"; None where
-      measured.
+    value: value of `part` that its records share.
+    measured: metrics of the part; None if it cannot be measured.
+    reason: why it cannot be measured: "empty", "no members", "no non-members" or "fewer than 10
+      on a side"; None if it is measured.
     """
 
     value: str | int | float | bool
@@ -36,11 +33,12 @@ class Slice(NamedTuple):
 
 
 class Slices(NamedTuple):
-    """The parts of a partition.
+    """The metrics of the parts of a partition.
 
-    parts: the largest ones, in the order of their values.
-    num_parts: of the whole partition, so that it is known how many are left out.
-    confidence: of each interval; all hold together at the confidence asked for (Bonferroni).
+    parts: the largest parts, in the order of their values.
+    num_parts: number of parts of the partition, including those left out of `parts`.
+    confidence: confidence level of each interval, corrected such that all intervals hold at once
+      with the requested confidence (Bonferroni).
     """
 
     parts: tuple[Slice, ...]
@@ -49,33 +47,42 @@ class Slices(NamedTuple):
 
 
 def measure(
-    scores: Shaped[Array | np.ndarray, "..."],
-    is_member: Shaped[Array | np.ndarray, "..."],
+    scores: Column,
+    is_member: Column,
     *,
     part: Shaped[Array | np.ndarray, " n"],
     confidence: float,
     expected: Sequence[str | int | float | bool] | None = None,
-    max_parts: int = MAX_PARTS,
-    min_per_side: int = MIN_PER_SIDE,
+    max_parts: int = 100,
+    min_per_side: int = 10,
 ) -> Slices:
-    """Measures an attack in each part of the records: a class, a group, right or wrong.
+    """Measures an attack in each part of a partition of the records.
 
     Args:
       scores: [n] or [n, 1]; higher = more likely a member.
       is_member: [n] or [n, 1], bool or 0 and 1.
-      part: the part of each record: a class, a name, `percentile_bins` of a loss.
-      confidence: with which all intervals hold together, in (0, 1).
-      expected: all parts that there should be, in the order wanted, so that empty ones are
-        listed; without it those in `part`, sorted.
-      max_parts: of more parts, those with most records are measured.
-      min_per_side: a part with fewer members or fewer non-members is not measured.
+      part: part of each record, such as its class, its group, or a bin of `percentile_bins`.
+      confidence: confidence level at which all intervals hold at once, in (0, 1).
+      expected: all values that `part` may have, in the order of the result, so that empty parts
+        are listed. Default: the values in `part`, sorted.
+      max_parts: maximum number of parts to measure; the largest ones are.
+      min_per_side: minimum number of members and of non-members of a part to be measured.
 
     Returns:
-      A slice for each measured part; parts that cannot be measured carry a reason.
+      The metrics of each part, or the reason why it cannot be measured.
 
     Raises:
-      ValueError: if confidence is not in (0, 1), for NaN, unequal lengths, or a part that was not
+      ValueError: if confidence is not in (0, 1), for NaN, unequal lengths, or a part that is not
         expected.
+
+    Example:
+      >>> import numpy as np
+      >>> from jaxpriv.metrics import slices
+      >>> is_member, label = np.arange(80) % 2 == 0, np.arange(80) // 40
+      >>> scores = np.arange(80) + 50 * is_member * label  # only class 1 leaks
+      >>> result = slices.measure(scores, is_member, part=label, confidence=0.95)
+      >>> [(each.value, round(each.measured.auc, 2)) for each in result.parts]
+      [(0, 0.47), (1, 1.0)]
     """
     _check.open_unit(confidence=confidence)
     _check.positive_int(max_parts=max_parts, min_per_side=min_per_side)
@@ -92,34 +99,40 @@ def measure(
         raise ValueError(f"Expected only the expected parts, got {unexpected[0]!r}.")
     by_size = sorted(names, key=lambda name: -size.get(name, 0))
     shown = set(by_size[:max_parts])
-    each = 1 - (1 - confidence) / max(len(shown), 1)
+    corrected = 1 - (1 - confidence) / max(len(shown), 1)
     return Slices(
         parts=tuple(
-            _slice(name, values[parts == name], truth[parts == name], each, min_per_side)
+            _slice(name, values[parts == name], truth[parts == name], corrected, min_per_side)
             for name in names
             if name in shown
         ),
         num_parts=len(names),
-        confidence=each,
+        confidence=corrected,
     )
 
 
 def percentile_bins(
     values: Shaped[Array | np.ndarray, " n"], *, num_bins: int
 ) -> Int[np.ndarray, " n"]:
-    """Cuts records into bins of about equal size by rank, lowest values first.
+    """Assigns records to bins of about equal size by rank, lowest values first.
 
-    Equal values share a bin, the one of the first of them; so bins may be empty.
+    Equal values share the bin of the first of them, so bins may be empty.
 
     Args:
-      values: e.g. the loss of each record; may be infinite.
-      num_bins: e.g. 10 for deciles.
+      values: value of each record, such as its loss; may be infinite.
+      num_bins: number of bins, such as 10 for deciles.
 
     Returns:
       The bin of each record, in 0..num_bins-1.
 
     Raises:
       ValueError: for NaN, or if num_bins < 1.
+
+    Example:
+      >>> import numpy as np
+      >>> from jaxpriv.metrics import slices
+      >>> slices.percentile_bins(np.array([0.1, 0.3, 0.2, 5.0]), num_bins=2).tolist()
+      [0, 1, 0, 1]
     """
     _check.positive_int(num_bins=num_bins)
     numbers = _check.scores(values, name="values")

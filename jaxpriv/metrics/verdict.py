@@ -1,8 +1,8 @@
-"""One rule for what a leak is, which attack is the strongest, and when a promise is vacuous.
+"""Rules for what counts as a leak, which attack is the strongest, and which promise is vacuous.
 
-Reports and the command line apply the same rule, with one correction: k attacks are compared at
-confidence 1 - (1 - confidence) / k each (Bonferroni), so that the statement about the strongest
-one holds although it was chosen on the same records.
+k attacks are compared at confidence 1 - (1 - confidence) / k each (Bonferroni), so that the
+statement about the strongest one holds although it was chosen on the same records. Reports and
+the command line apply the same rules.
 """
 
 import math
@@ -10,31 +10,46 @@ from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Array, Shaped
 
 from jaxpriv import _check
+from jaxpriv._types import Column
 from jaxpriv.metrics import intervals
 
+__all__ = [
+    "MAX_ADVANTAGE",
+    "MAX_EPSILON",
+    "Comparison",
+    "LowerBound",
+    "Recommendation",
+    "Strength",
+    "compare",
+    "recommend",
+    "why_vacuous",
+]
+
 MAX_EPSILON = 10.0
-"""A larger epsilon promises nothing that an attacker would notice."""
+"""Guarantees with a larger epsilon count as vacuous."""
 
 MAX_ADVANTAGE = 0.95
-"""A larger bound on the advantage lets an attacker be right almost always."""
+"""Guarantees with a larger bound on the advantage count as vacuous."""
 
 _SMALL_DATA = 10
-"""Records that every data set is assumed to have where their number is not known."""
+"""Minimum number of records assumed of a data set whose size is not given."""
 
 LowerBound = Callable[[np.ndarray, np.ndarray, float], float]
-"""`lower_bound(scores, is_member, confidence) -> epsilon`, such as the bound of one run."""
+"""`lower_bound(scores, is_member, confidence) -> epsilon`, such as a bound of `audit.one_run`."""
+
+Recommendation = Literal["do_not_publish", "publish_with_dp", "no_leak_found"]
+"""Result of `recommend`."""
 
 
 class Strength(NamedTuple):
-    """How strong one of k attacks is, at the corrected confidence.
+    """The strength of one of k attacks, at the corrected confidence.
 
     auc: area under the ROC curve.
-    auc_interval: DeLong's.
-    epsilon_lower_bound: what the scores prove about epsilon; None where nothing was computed.
-    leaks: whether the interval lies above 1/2, or the bound above 0.
+    auc_interval: its DeLong interval.
+    epsilon_lower_bound: lower bound on epsilon; None if none was computed.
+    leaks: whether the interval lies above 1/2, or the lower bound above 0.
     """
 
     auc: float
@@ -44,13 +59,13 @@ class Strength(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """What k attacks on the same records show together.
+    """The comparison of k attacks on the same records.
 
-    attacks: by name, in the order given.
-    strongest: the attack with the largest lower end of its AUC interval.
-    leaks: the names of the attacks that show a leak.
-    confidence: with which all statements hold at once.
-    corrected_confidence: of each interval and bound.
+    attacks: strength of each attack by name, in the order given.
+    strongest: name of the attack with the largest lower end of its AUC interval.
+    leaks: names of the attacks that show a leak.
+    confidence: confidence level at which all statements hold at once.
+    corrected_confidence: confidence level of each interval and bound.
     """
 
     attacks: dict[str, Strength]
@@ -61,8 +76,8 @@ class Comparison(NamedTuple):
 
 
 def compare(
-    scores: Mapping[str, Shaped[Array | np.ndarray, "..."]],
-    is_member: Shaped[Array | np.ndarray, "..."],
+    scores: Mapping[str, Column],
+    is_member: Column,
     *,
     confidence: float,
     lower_bound: LowerBound | None = None,
@@ -70,17 +85,27 @@ def compare(
     """Compares attacks on the same records.
 
     Args:
-      scores: of each attack, by name; at least one. Higher = more likely a member.
-      is_member: the truth.
-      confidence: with which all statements hold at once, in (0, 1).
-      lower_bound: of epsilon, where the memberships are fair coins of one training run.
+      scores: scores of each attack, by name; higher = more likely a member.
+      is_member: [n] or [n, 1], bool or 0 and 1.
+      confidence: confidence level at which all statements hold at once, in (0, 1).
+      lower_bound: function that bounds epsilon from below, for memberships that are fair coins of
+        one training run; None computes no bound.
 
     Returns:
       The strength of each attack, the strongest, and those that show a leak.
 
     Raises:
-      ValueError: if there is no attack, confidence is not in (0, 1), or for what
-        `intervals.delong` refuses.
+      ValueError: if scores are empty, confidence is not in (0, 1), or for the errors of
+        `intervals.delong`.
+
+    Example:
+      >>> import numpy as np
+      >>> from jaxpriv.metrics import verdict
+      >>> is_member = np.arange(200) % 2 == 0
+      >>> scores = {"weak": np.arange(200), "strong": np.arange(200) + 60 * is_member}
+      >>> comparison = verdict.compare(scores, is_member, confidence=0.95)
+      >>> comparison.strongest, comparison.leaks
+      ('strong', ('strong',))
     """
     _check.open_unit(confidence=confidence)
     if not scores:
@@ -110,16 +135,26 @@ def why_vacuous(
     num_examples: int | None = None,
     advantage_bound: float | None = None,
 ) -> tuple[str, ...]:
-    """Lists the reasons for which a guarantee promises nothing.
+    """Lists the reasons why a guarantee is vacuous.
+
+    A guarantee is vacuous if epsilon > MAX_EPSILON, delta >= 1/n, or the bound on the advantage
+    exceeds MAX_ADVANTAGE.
 
     Args:
-      epsilon: of the guarantee, in nats; may be infinite.
-      delta: of the guarantee.
-      num_examples: records of the data set; None assumes ten or more.
-      advantage_bound: largest TPR - FPR of any attack; None where it is not known.
+      epsilon: epsilon of the guarantee, nats; may be infinite.
+      delta: delta of the guarantee.
+      num_examples: number of records n of the data set; None assumes ten or more.
+      advantage_bound: largest TPR - FPR of any attack; None if it is not known.
 
     Returns:
-      One phrase a reason; empty for a guarantee that promises something.
+      One phrase per reason; empty if the guarantee is not vacuous.
+
+    Example:
+      >>> from jaxpriv.metrics import verdict
+      >>> verdict.why_vacuous(epsilon=2.0, delta=1e-5, num_examples=1000)
+      ()
+      >>> verdict.why_vacuous(epsilon=50.0, delta=1e-5, advantage_bound=0.99)
+      ('epsilon is above 10', "an attacker's advantage may exceed 0.95")
     """
     reasons = []
     if epsilon == math.inf:
@@ -137,25 +172,29 @@ def why_vacuous(
     return tuple(reasons)
 
 
-Recommendation = Literal["do_not_publish", "publish_with_dp", "no_leak_found"]
-
-
 def recommend(
     *, leaks: bool, promised_epsilon: float | None, vacuous: bool, epsilon_lower_bound: float | None
 ) -> Recommendation:
     """Recommends whether to publish a model.
 
     Args:
-      leaks: whether some attack shows a leak.
-      promised_epsilon: of the guarantee; None without one.
-      vacuous: whether the guarantee promises nothing.
-      epsilon_lower_bound: what an audit proves about epsilon, for the same unit and relation;
-        None without an audit.
+      leaks: whether an attack shows a leak.
+      promised_epsilon: epsilon of the guarantee; None without a guarantee.
+      vacuous: whether the guarantee is vacuous.
+      epsilon_lower_bound: lower bound of an audit on epsilon, for the same unit and relation; None
+        without an audit.
 
     Returns:
-      "publish_with_dp" for a guarantee that is not vacuous and that no lower bound exceeds;
-      otherwise "do_not_publish" if there is a leak or an exceeded guarantee, and
-      "no_leak_found" (by these attacks, which is not a guarantee) if there is none.
+      "publish_with_dp" for a guarantee that is not vacuous and not exceeded by the lower bound;
+      otherwise "do_not_publish" if there is a leak or the guarantee is exceeded, and
+      "no_leak_found" if neither is the case. The last is not a guarantee: other attacks may find
+      a leak.
+
+    Example:
+      >>> from jaxpriv.metrics import verdict
+      >>> verdict.recommend(
+      ...     leaks=True, promised_epsilon=2.0, vacuous=False, epsilon_lower_bound=0.4)
+      'publish_with_dp'
     """
     if promised_epsilon is not None and not vacuous:
         is_exceeded = (epsilon_lower_bound or 0.0) > promised_epsilon

@@ -5,13 +5,22 @@ from collections.abc import Callable, Sequence
 import flax.linen as nn
 from jaxtyping import Array, Float
 
+__all__ = ["MLP"]
+
 
 class MLP(nn.Module):
-    """Dense layers with an activation between them.
+    """Multilayer perceptron.
 
-    widths: of the hidden layers.
-    num_classes: logits that come out.
-    activation: after each hidden layer.
+    widths: widths of the hidden layers.
+    num_classes: number of outputs.
+    activation: activation after each hidden layer.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> model = MLP(widths=(32, 32), num_classes=10)
+      >>> params = model.init(jax.random.key(0), jnp.zeros(64))
+      >>> model.apply(params, jnp.zeros((8, 64))).shape
+      (8, 10)
     """
 
     widths: Sequence[int]

@@ -1,4 +1,7 @@
-"""Privacy reports. Modules load when they are first named, so that `settings` imports no jax."""
+"""Privacy reports.
+
+Modules are imported when they are first used, so that `settings` does not import jax.
+"""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -6,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 from jaxpriv.reports.settings import Settings, read_toml
 
 if TYPE_CHECKING:
-    from jaxpriv.reports import findings, plots, wording
+    from jaxpriv.reports import (
+        assembly,
+        findings,
+        page,
+        partition,
+        plots,
+        settings,
+        subjects,
+        wording,
+    )
     from jaxpriv.reports.assembly import Folders, assemble, assemble_scores
     from jaxpriv.reports.findings import Report
     from jaxpriv.reports.page import as_json, read, render, schema, write
@@ -19,18 +31,23 @@ __all__ = [
     "as_json",
     "assemble",
     "assemble_scores",
+    "assembly",
     "findings",
+    "page",
+    "partition",
     "plots",
     "read",
     "read_toml",
     "render",
     "schema",
+    "settings",
+    "subjects",
     "summary",
     "wording",
     "write",
 ]
 
-_MODULES = {
+_MODULE_OF = {
     "Folders": "assembly",
     "Report": "findings",
     "as_json": "page",
@@ -45,8 +62,8 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        module = importlib.import_module(f"jaxpriv.reports.{_MODULES[name]}")
+    if name in _MODULE_OF:
+        module = importlib.import_module(f"jaxpriv.reports.{_MODULE_OF[name]}")
         return getattr(module, name)
     if name in __all__:
         return importlib.import_module(f"jaxpriv.reports.{name}")

@@ -1,11 +1,14 @@
-"""Assembles a report: subjects, their evidence, attacks, findings, recommendations."""
+"""Assembles a report from subjects, their evidence, attacks, findings and recommendations.
+
+The data flow is settings -> partition -> subjects with evidence -> findings -> report.
+"""
 
 import dataclasses
 import datetime
 import platform
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
@@ -19,30 +22,41 @@ from jaxpriv import units
 from jaxpriv.attacks import Training, suite
 from jaxpriv.attacks import evidence as evidence_lib
 from jaxpriv.data import Dataset
-from jaxpriv.defences.base import Defence, from_text
+from jaxpriv.defences import Defence
+from jaxpriv.defences.base import from_text
 from jaxpriv.metrics import verdict
-from jaxpriv.reports import assessment, findings, partition, subjects, wording
-from jaxpriv.reports.assessment import Store
+from jaxpriv.reports import (
+    _assessment,
+    _report_wording,
+    _training,
+    findings,
+    partition,
+    subjects,
+)
 from jaxpriv.reports.findings import Entry, Report
 from jaxpriv.reports.settings import Settings, Unit
-from jaxpriv.reports.subjects import Log, Subject
+from jaxpriv.reports.subjects import Subject
 
-AUDIT_DELTA = 1e-5
-"""Delta at which epsilon is bounded from below where no delta is stated."""
+__all__ = ["Folders", "assemble", "assemble_scores", "examine"]
+
+_AUDIT_DELTA = 1e-5
+"""Delta at which epsilon is bounded from below if the settings have no delta."""
+
+_Log = Callable[[str], None]
 
 
 class Folders(NamedTuple):
-    """Where a report saves what it needs; None saves nothing.
+    """Folders in which a report saves intermediate results; None saves nothing.
 
-    checkpoints: trainings and scores of attacks, for a report that is resumed.
-    evidence: outputs of the models, for those who attack them again.
+    checkpoints: folder for trainings and scores of attacks, from which a report is resumed.
+    evidence: folder for the outputs of the models, which can be attacked again.
     """
 
     checkpoints: Path | None = None
     evidence: Path | None = None
 
 
-NO_FOLDERS = Folders()
+_NO_FOLDERS = Folders()
 
 
 def assemble(
@@ -51,24 +65,33 @@ def assemble(
     settings: Settings,
     *,
     attacks: Sequence[suite.Attack] | None = None,
-    folders: Folders = NO_FOLDERS,
-    log: Log = lambda message: None,
+    folders: Folders = _NO_FOLDERS,
+    log: _Log = lambda message: None,
 ) -> Report:
     """Trains the models of a report, attacks them and accounts for them.
 
     Args:
-      key: consumed; anyone who has it can redraw the noise.
+      key: PRNG key; anyone who has it can redraw the noise.
       dataset: records of members, non-members and population.
-      settings: what to train and to promise.
+      settings: settings of the report.
       attacks: table of attacks; None takes `attacks.suite.attacks`.
-      folders: checkpoints and evidence.
+      folders: folders for checkpoints and evidence.
       log: receives progress messages.
 
     Returns:
-      The report; its command is empty and its seed None until the caller sets them.
+      The report, with an empty command and without a seed; the caller may set them.
 
     Raises:
-      ValueError: if there are too few records, or an epsilon or a defence is impossible.
+      ValueError: if there are too few records, or if an epsilon or a defence is impossible.
+
+    Example:
+      >>> import jax
+      >>> from jaxpriv import data, reports
+      >>> settings = reports.Settings(epsilon=(2.0,), delta=1e-4, relation="add_or_remove_one")
+      >>> digits = data.load("digits")
+      >>> report = assemble(jax.random.key(0), digits, settings)  # doctest: +SKIP
+      >>> [entry.recommendation for entry in report.entries]  # doctest: +SKIP
+      ['do_not_publish', 'publish_with_dp']
     """
     started = time.monotonic()
     settings.check_subject()
@@ -76,20 +99,20 @@ def assemble(
     split_key, shadow_key, blind_key, *model_keys = jax.random.split(key, 4 + len(settings.epsilon))
     records = partition.partition_records(split_key, dataset, unit=settings.unit)
     shadow_is_member = units.halves(shadow_key, records.units, num_models=settings.shadows)
-    recipes = subjects.recipes(records, settings, log=log)
+    recipes = _training.recipes(records, settings, log=log)
     log("attacking the inputs alone")
-    blind = assessment.blind_metrics(
+    blind = _assessment.blind_metrics(
         blind_key,
-        np.asarray(subjects.inputs(records.pool)),
+        np.asarray(_training.inputs(records.pool)),
         records.is_member,
         records.units,
-        store=Store(_below(folders.checkpoints, "attacks")),
+        store=_assessment.Store(_below(folders.checkpoints, "attacks")),
     )
     entries: list[Entry] = []
     for i, (model_key, recipe) in enumerate(zip(model_keys, recipes, strict=True)):
         log(f"{recipe.name}: training the target and {settings.shadows} shadow models")
         train_key, attack_key = jax.random.split(model_key)
-        subject = subjects.train(
+        subject = _training.train(
             train_key,
             recipe,
             records,
@@ -101,9 +124,9 @@ def assemble(
             attack_key,
             subject,
             defences=defences if recipe.noise_multiplier is None else (),
-            attacks=_trained_table(settings) if attacks is None else attacks,
+            attacks=_table_for_logits(settings) if attacks is None else attacks,
             unit=records.units,
-            delta=AUDIT_DELTA if settings.delta is None else settings.delta,
+            delta=_AUDIT_DELTA if settings.delta is None else settings.delta,
             folders=folders,
             log=log,
         )
@@ -122,21 +145,33 @@ def assemble_scores(
     settings: Settings,
     *,
     attacks: Sequence[suite.Attack] | None = None,
-    folders: Folders = NO_FOLDERS,
-    log: Log = lambda message: None,
+    folders: Folders = _NO_FOLDERS,
+    log: _Log = lambda message: None,
 ) -> Report:
-    """Attacks the outputs of a file; trains no model and promises nothing.
+    """Attacks the outputs of a model in a file, without training a model.
 
     Args:
-      key: consumed, by the attacks that train or draw.
-      settings: with `scores`.
-      attacks, folders, log: as for `assemble`.
+      key: PRNG key, for attacks that train or draw.
+      settings: settings with `scores`.
+      attacks: table of attacks; None takes `attacks.suite.attacks`.
+      folders: folders for checkpoints and evidence.
+      log: receives progress messages.
 
     Returns:
-      The report.
+      The report, without a guarantee.
 
     Raises:
-      ValueError: if the file is damaged or has no `is_member`, or a defence is impossible.
+      ValueError: if the file is damaged or has no `is_member`, or if a defence is impossible.
+
+    Example:
+      >>> import tempfile
+      >>> import jax, numpy as np
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     path = f"{folder}/clinic.npz"
+      ...     np.savez(path, scores=np.arange(60), is_member=np.arange(60) >= 30)
+      ...     report = assemble_scores(jax.random.key(0), Settings(scores=path))
+      >>> report.entries[0].findings.leaks, report.entries[0].recommendation
+      (('signals',), 'do_not_publish')
     """
     started = time.monotonic()
     path = settings.scores
@@ -149,12 +184,12 @@ def assemble_scores(
     blind = None
     if subject.evidence.inputs is not None:
         log("attacking the inputs alone")
-        blind = assessment.blind_metrics(
+        blind = _assessment.blind_metrics(
             blind_key,
             subject.evidence.inputs,
             subject.is_member,
             unit,
-            store=Store(_below(folders.checkpoints, "attacks")),
+            store=_assessment.Store(_below(folders.checkpoints, "attacks")),
         )
     entries = examine(
         attack_key,
@@ -162,7 +197,7 @@ def assemble_scores(
         defences=defences,
         attacks=_table(settings) if attacks is None else attacks,
         unit=unit,
-        delta=AUDIT_DELTA,
+        delta=_AUDIT_DELTA,
         no_audit="how members were chosen is not known",
         folders=folders,
         log=log,
@@ -180,25 +215,38 @@ def examine(
     unit: units.Units,
     delta: float,
     no_audit: str | None = None,
-    folders: Folders = NO_FOLDERS,
-    log: Log = lambda message: None,
+    folders: Folders = _NO_FOLDERS,
+    log: _Log = lambda message: None,
 ) -> list[Entry]:
     """Attacks a subject, and the subject behind each defence of its outputs.
 
-    The attacker of a defence is adaptive: the outputs of shadow models pass through it too.
+    The attacker of a defence is adaptive: the outputs of shadow models also pass through it.
 
     Args:
-      key: consumed.
-      subject: the model.
-      defences: of its outputs.
+      key: PRNG key.
+      subject: model to attack.
+      defences: defences of its outputs.
       attacks: table of attacks.
-      unit: of privacy.
-      delta: at which epsilon is bounded from below.
-      no_audit: why no audit applies; None where a fair coin decided over each unit.
-      folders, log: as for `assemble`.
+      unit: unit of privacy of each record.
+      delta: delta at which epsilon is bounded from below.
+      no_audit: reason why no audit applies; None if a fair coin decided each unit's membership.
+      folders: folders for checkpoints and evidence.
+      log: receives progress messages.
 
     Returns:
       An entry for the subject and one for each defence.
+
+    Example:
+      >>> import jax, numpy as np
+      >>> from jaxpriv import attacks, units
+      >>> evidence = attacks.Evidence(signals=np.arange(60.0))
+      >>> subject = Subject("A model", evidence, np.arange(60) >= 30, None, None)
+      >>> (entry,) = examine(
+      ...     jax.random.key(0), subject, defences=(), attacks=attacks.suite.attacks(),
+      ...     unit=units.records(60), delta=1e-5,
+      ... )
+      >>> entry.findings.strongest_attack().metrics.auc, entry.findings.audit.one_run > 1
+      (1.0, True)
     """
     entries = []
     for defence in (None, *defences):
@@ -207,10 +255,10 @@ def examine(
         attack_key = key
         if defence is not None:
             assert defence.respond is not None
-            attack_key, respond_key = jax.random.split(assessment.named_key(key, name))
+            attack_key, respond_key = jax.random.split(_assessment.named_key(key, name))
             evidence = evidence_lib.defended(respond_key, evidence, defence.respond)
         log(f"{name}: attacking")
-        result = assessment.assess(
+        result = _assessment.assess(
             attack_key,
             evidence,
             subject.is_member,
@@ -218,7 +266,7 @@ def examine(
             unit=unit,
             delta=delta,
             no_audit=no_audit,
-            store=Store(_below(folders.checkpoints, f"attacks/{_file_name(name)}")),
+            store=_assessment.Store(_below(folders.checkpoints, f"attacks/{_file_name(name)}")),
             log=log,
         )
         file = None
@@ -231,7 +279,7 @@ def examine(
                 defence=None if defence is None else defence.title,
                 training=subject.training,
                 promise=subject.promise,
-                utility=assessment.utility(evidence, subject.is_member),
+                utility=_assessment.utility(evidence, subject.is_member),
                 findings=result,
                 recommendation=_recommend(result, subject.promise),
                 evidence=file,
@@ -255,8 +303,8 @@ def _table(settings: Settings) -> tuple[suite.Attack, ...]:
     return suite.attacks(training=Training(steps=settings.attack_steps))
 
 
-def _trained_table(settings: Settings) -> tuple[suite.Attack, ...]:
-    """The table without attacks that need scores of a file alone: a trained model has logits."""
+def _table_for_logits(settings: Settings) -> tuple[suite.Attack, ...]:
+    """Returns the table without the attack on given scores, since trained models have logits."""
     return tuple(attack for attack in _table(settings) if attack.needs != ("signals",))
 
 
@@ -264,7 +312,7 @@ def _recommend(
     result: findings.Findings, promise: findings.Promise | None
 ) -> verdict.Recommendation:
     bound = None if result.audit is None else result.audit.one_run
-    epsilon = None if promise is None else promise.of(assessment.AUDIT_RELATION).epsilon
+    epsilon = None if promise is None else promise.of(_assessment.AUDIT_RELATION).epsilon
     return verdict.recommend(
         leaks=bool(result.leaks),
         promised_epsilon=epsilon,
@@ -306,7 +354,7 @@ def _report(
         data=data,
         blind=blind,
         entries=tuple(sorted(entries, key=lambda entry: entry.defence is not None)),
-        limits=wording.limits(data, unit=unit, trained=data.by_coin),
+        limits=_report_wording.limits(data, unit=unit, trained=data.by_coin),
     )
 
 
@@ -324,5 +372,5 @@ def _below(folder: Path | None, name: str) -> Path | None:
 
 
 def _file_name(name: str) -> str:
-    """Turns the name of a model into that of a file: 'DP-SGD, epsilon 2' -> 'dp-sgd-epsilon-2'."""
+    """Converts the name of a model to a file name: 'DP-SGD, epsilon 2' -> 'dp-sgd-epsilon-2'."""
     return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")

@@ -1,50 +1,85 @@
-"""Typed results of a report. What is stored as report.json; page and wording read nothing else.
+"""Typed results of a report, as stored in report.json.
 
-An epsilon without a finite bound is `epsilon=None, unbounded=True`, so that the JSON is standard.
+Page and wording are functions of these classes. An epsilon without a finite bound is stored as
+`epsilon=None, unbounded=True`, since JSON has no infinity.
+
+Example:
+  >>> guarantee = Guarantee(
+  ...     unit="record", size=1, relation="add_or_remove_one", epsilon=2.0, unbounded=False,
+  ...     delta=1e-5, advantage_bound=0.4, rho_beta=0.88, violation_probability=1e-4,
+  ... )
+  >>> promise = Promise(
+  ...     unit="record", relation="add_or_remove_one", guarantees=(guarantee,), vacuous=()
+  ... )
+  >>> promise.stated().epsilon
+  2.0
+  >>> utility = Utility(train=1.0, test=0.8, test_interval=(0.75, 0.85), majority=0.3)
+  >>> utility.is_useful()
+  True
 """
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from jaxpriv._names import Relation
 from jaxpriv.metrics.verdict import Recommendation
 from jaxpriv.reports.settings import Settings, Unit
 
+__all__ = [
+    "AttackResult",
+    "Audit",
+    "Data",
+    "Entry",
+    "Findings",
+    "Guarantee",
+    "Metrics",
+    "MissingAttack",
+    "Promise",
+    "Report",
+    "Roc",
+    "Run",
+    "Slice",
+    "Slices",
+    "Training",
+    "Utility",
+]
+
 _STRICT = ConfigDict(allow_inf_nan=False, extra="forbid")
 
-Share = Annotated[float, Field(ge=0, le=1)]
-NonNegative = Annotated[float, Field(ge=0)]
-Count = Annotated[int, Field(ge=0)]
-Interval = tuple[Share, Share]
+_Share = Annotated[float, Field(ge=0, le=1)]
+_NonNegative = Annotated[float, Field(ge=0)]
+_Count = Annotated[int, Field(ge=0)]
+_Interval = tuple[_Share, _Share]
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
 class Metrics:
-    """Success of an attack; keys as in `metrics.Membership`.
+    """Success of an attack; the fields are those of `metrics.Membership`.
 
-    num_members, num_nonmembers: units (records or groups) that were attacked.
+    num_members, num_nonmembers: numbers of attacked units, which are records or groups.
     """
 
-    auc: Share
-    auc_interval: Interval
-    balanced_accuracy: Share
-    advantage: Share
-    tpr_at_fpr: dict[str, Share | None]
-    tpr_at_fpr_interval: dict[str, Interval | None]
+    auc: _Share
+    auc_interval: _Interval
+    balanced_accuracy: _Share
+    advantage: _Share
+    tpr_at_fpr: dict[str, _Share | None]
+    tpr_interval_at_threshold: dict[str, _Interval | None]
+    tpr_interval_at_fpr: dict[str, _Interval | None]
     coarse: tuple[str, ...]
-    num_members: Count
-    num_nonmembers: Count
-    confidence: Share
+    num_members: _Count
+    num_nonmembers: _Count
+    confidence: _Share
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
 class Roc:
-    """Points of a ROC curve, ascending; thinned, with the largest TPR at each FPR kept."""
+    """Points of a thinned ROC curve in ascending order, with the largest TPR at each FPR."""
 
-    fpr: tuple[Share, ...]
-    tpr: tuple[Share, ...]
+    fpr: tuple[_Share, ...]
+    tpr: tuple[_Share, ...]
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
@@ -53,10 +88,10 @@ class AttackResult:
 
     trains: whether the attack fits a model or a threshold.
     corrected_auc_interval: at the confidence of `Findings.corrected_confidence`.
-    epsilon_lower_bound: one-run audit at that confidence; None where no audit applies.
-    leaks: whether either proves a leak.
+    epsilon_lower_bound: one-run audit at that confidence; None if no audit applies.
+    leaks: whether the interval or the audit proves a leak.
     below_gap: whether an attack that trains is below the gap baseline at its best threshold.
-    accuracy_at_zero: balanced accuracy at the attack's own threshold; None if it has none.
+    accuracy_at_zero: balanced accuracy at threshold 0; None for attacks without a threshold.
     """
 
     name: str
@@ -64,17 +99,17 @@ class AttackResult:
     reference: str
     trains: bool
     metrics: Metrics
-    corrected_auc_interval: Interval
-    epsilon_lower_bound: NonNegative | None
+    corrected_auc_interval: _Interval
+    epsilon_lower_bound: _NonNegative | None
     leaks: bool
     below_gap: bool
-    accuracy_at_zero: Share | None
+    accuracy_at_zero: _Share | None
     roc: Roc
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
 class MissingAttack:
-    """An attack that could not run, and what it needs."""
+    """An attack that could not run, with the reason in a phrase such as "needs labels"."""
 
     name: str
     title: str
@@ -83,50 +118,54 @@ class MissingAttack:
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
 class Slice:
-    """The strongest attack on some of the records; metrics None where `reason` is given.
+    """Results of the strongest attack on a part of the records.
 
-    num_members, num_nonmembers: units with records in this part.
+    value: class, prediction or decile that defines the part.
+    num_members, num_nonmembers: numbers of units with records in this part.
+    reason: why there are no metrics; None if there are.
     """
 
     value: str | int
-    num_members: Count
-    num_nonmembers: Count
-    auc: Share | None
-    auc_interval: Interval | None
-    tpr_at_1_percent_fpr: Share | None
+    num_members: _Count
+    num_nonmembers: _Count
+    auc: _Share | None
+    auc_interval: _Interval | None
+    tpr_at_1_percent_fpr: _Share | None
     reason: str | None
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
 class Slices:
-    """The strongest attack on each part of a partition of the records.
+    """Results of the strongest attack on each part of a partition of the records.
 
     by: "class", "prediction" or "loss decile".
-    num_parts: parts in the data; `parts` holds the largest 100.
-    confidence: of each interval, so that all hold together at 95 %.
+    num_parts: number of parts in the data; `parts` contains the 100 largest.
+    confidence: confidence of each interval, such that all hold simultaneously at 95 %.
     """
 
     by: str
-    num_parts: Count
+    num_parts: _Count
     parts: tuple[Slice, ...]
-    confidence: Share
+    confidence: _Share
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
 class Audit:
-    """Lower bounds on epsilon from the attack with the largest one, at the corrected confidence.
+    """Lower bounds on epsilon, from the attack with the largest bound.
 
-    one_run: holds for every mechanism.
-    one_run_fdp: assumes a Gaussian trade-off function.
+    attack: name of that attack.
+    one_run: bound for every mechanism.
+    one_run_fdp: bound under the assumption of a Gaussian trade-off function.
+    confidence: corrected confidence of each bound.
     """
 
     attack: str
-    one_run: NonNegative
-    one_run_fdp: NonNegative | None
-    delta: Share
+    one_run: _NonNegative
+    one_run_fdp: _NonNegative | None
+    delta: _Share
     relation: Relation
     unit: Unit
-    confidence: Share
+    confidence: _Share
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
@@ -137,22 +176,23 @@ class Findings:
     strongest: name of the attack with the largest lower end of the corrected AUC interval.
     leaks: names of the attacks that prove a leak.
     gap_baseline: balanced accuracy of calling correctly classified records members.
-    audit: None where `no_audit` gives the reason.
+    audit: lower bounds on epsilon; None if `no_audit` gives a reason.
+    num_shadows: number of shadow models.
     """
 
     attacks: Annotated[tuple[AttackResult, ...], Field(min_length=1)]
     missing: tuple[MissingAttack, ...]
-    corrected_confidence: Share
+    corrected_confidence: _Share
     strongest: str
     leaks: tuple[str, ...]
-    gap_baseline: Share | None
+    gap_baseline: _Share | None
     slices: tuple[Slices, ...]
     audit: Audit | None
     no_audit: str | None
-    num_shadows: Count
+    num_shadows: _Count
 
     def attack(self, name: str) -> AttackResult:
-        """Returns the result of an attack by its name."""
+        """Returns the result of an attack by name."""
         return next(attack for attack in self.attacks if attack.name == name)
 
     def strongest_attack(self) -> AttackResult:
@@ -164,28 +204,31 @@ class Findings:
 class Guarantee:
     """An upper bound on epsilon for one unit and one neighbouring relation.
 
-    size: records of the unit; groups: the largest one of the data.
-    rho_beta: largest posterior belief at equal priors.
-    violation_probability: bound on the probability that the belief exceeds it; None if unknown.
+    size: number of records of the unit, for groups that of the largest group.
+    rho_beta: largest posterior belief for equal priors.
+    violation_probability: bound on the probability that the belief exceeds rho_beta; None if
+      there is none.
     """
 
     unit: Unit
-    size: Count
+    size: _Count
     relation: Relation
-    epsilon: NonNegative | None
+    epsilon: _NonNegative | None
     unbounded: bool
-    delta: Share
-    advantage_bound: Share
-    rho_beta: Share
-    violation_probability: Share | None
+    delta: _Share
+    advantage_bound: _Share
+    rho_beta: _Share
+    violation_probability: _Share | None
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
 class Promise:
-    """Guarantees of one training, and the one that is stated.
+    """Guarantees of a training, of which the report states one.
 
-    guarantees: for records and, where they are the unit, groups; under both relations.
-    vacuous: reasons why the stated guarantee protects nothing; empty if it does protect.
+    unit, relation: unit and neighbouring relation of the stated guarantee.
+    guarantees: guarantees for records and, if groups are the unit, for groups, under both
+      relations.
+    vacuous: reasons why the stated guarantee does not protect; empty if it does.
     """
 
     unit: Unit
@@ -196,7 +239,9 @@ class Promise:
     def of(self, relation: Relation) -> Guarantee:
         """Returns the guarantee of the report's unit under a relation."""
         return next(
-            one for one in self.guarantees if (one.unit, one.relation) == (self.unit, relation)
+            guarantee
+            for guarantee in self.guarantees
+            if (guarantee.unit, guarantee.relation) == (self.unit, relation)
         )
 
     def stated(self) -> Guarantee:
@@ -206,35 +251,36 @@ class Promise:
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
 class Training:
-    """How a model was trained.
+    """Training of a model.
 
     model, inputs: descriptions of the network and of its inputs.
-    noise_multiplier, clip_norm, target_epsilon: None without DP.
+    noise_multiplier, clip_norm, target_epsilon: parameters of DP-SGD; None without DP.
     """
 
     model: str
     inputs: str
     optimizer: str
     learning_rate: float
-    steps: Count
-    sampling_prob: Share
-    noise_multiplier: NonNegative | None
-    clip_norm: NonNegative | None
-    target_epsilon: NonNegative | None
+    steps: _Count
+    sampling_prob: _Share
+    noise_multiplier: _NonNegative | None
+    clip_norm: _NonNegative | None
+    target_epsilon: _NonNegative | None
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
 class Utility:
     """Accuracy of a model.
 
-    train: on members. test: on non-members, with its interval at 95 %.
-    majority: accuracy on non-members of the most frequent class of the members.
+    train: accuracy on members.
+    test: accuracy on non-members, with a 95 % interval.
+    majority: accuracy on non-members of always predicting the most frequent class of the members.
     """
 
-    train: Share
-    test: Share
-    test_interval: Interval
-    majority: Share
+    train: _Share
+    test: _Share
+    test_interval: _Interval
+    majority: _Share
 
     def is_useful(self) -> bool:
         """Returns whether the accuracy is above that of the most frequent class."""
@@ -243,10 +289,10 @@ class Utility:
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
 class Entry:
-    """A model of the report: how it was made, what is promised, what was measured.
+    """A model of the report with its training, guarantee, utility and findings.
 
-    defence: title of the defence of its outputs; None without one.
-    evidence: name of the file with what the attacks were given.
+    defence: title of the defence of its outputs; None without a defence.
+    evidence: name of the file with the evidence of the attacks; None if none was saved.
     """
 
     name: str
@@ -258,53 +304,71 @@ class Entry:
     recommendation: Recommendation
     evidence: str | None
 
+    def exceeds_promise(self) -> bool:
+        """Returns whether the lower bound for every mechanism is above the guarantee.
+
+        Both are compared under the relation of the audit.
+        """
+        audit = self.findings.audit
+        if audit is None or self.promise is None:
+            return False
+        epsilon = self.promise.of(audit.relation).epsilon
+        return epsilon is not None and audit.one_run > epsilon
+
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
 class Data:
-    """Counts of the records; None where they are not known.
+    """Description of the records; None for unknown counts.
 
-    class_names: in the order of the labels.
-    notes: what was converted, left out or imputed when the records were read.
-    not_private: preprocessing that depends on the records and that no epsilon covers.
-    num_population: records of no model, for the attacks that need such.
-    largest_group: records of the largest group.
+    class_names: names in the order of the class numbers.
+    notes: conversions, omissions and imputations when the records were read.
+    not_private: preprocessing that depends on the records and is not covered by epsilon.
+    num_population: number of records used by no model, which some attacks need.
+    largest_group: number of records of the largest group.
     by_coin: whether a fair coin decided the membership of each unit.
     """
 
     name: str
     source: str
-    num_records: Count
-    num_classes: Count | None
+    num_records: _Count
+    num_classes: _Count | None
     class_names: tuple[str, ...] | None
     notes: tuple[str, ...]
     not_private: tuple[str, ...]
-    num_members: Count
-    num_nonmembers: Count
-    num_population: Count
-    num_groups: Count | None
-    largest_group: Count | None
-    num_duplicates: Count | None
+    num_members: _Count
+    num_nonmembers: _Count
+    num_population: _Count
+    num_groups: _Count | None
+    largest_group: _Count | None
+    num_duplicates: _Count | None
     by_coin: bool
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
 class Run:
-    """The circumstances of a run: all that differs between equal reports.
+    """Circumstances of a run, in which otherwise equal reports differ.
 
-    seed: None where the key was secret.
+    seed: random seed; None if the key was secret.
+    seconds: run time.
+    versions: versions of Python and of packages, and the name of the device.
     """
 
     date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
     command: str
     seed: int | None
-    seconds: NonNegative
+    seconds: _NonNegative
     jaxpriv: str
     versions: dict[str, str]
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
 class Report:
-    """A privacy report."""
+    """A privacy report.
+
+    unit: unit of privacy.
+    blind: metrics of the attack on the inputs alone; None if there are no inputs.
+    limits: sentences on what the report does not cover.
+    """
 
     schema_version: Literal[2]
     run: Run
@@ -314,19 +378,3 @@ class Report:
     blind: Metrics | None
     entries: Annotated[tuple[Entry, ...], Field(min_length=1)]
     limits: tuple[str, ...]
-
-
-REPORT: TypeAdapter[Report] = TypeAdapter(Report)
-
-
-def exceeds(audit: Audit | None, promise: Promise | None) -> bool:
-    """Returns whether a lower bound that holds for every mechanism is above the promise.
-
-    Args:
-      audit: bounds for one unit; None where no audit applies.
-      promise: compared under the relation of the audit.
-    """
-    if audit is None or promise is None:
-        return False
-    epsilon = promise.of(audit.relation).epsilon
-    return epsilon is not None and audit.one_run > epsilon

@@ -1,4 +1,4 @@
-"""The files of a report: report.json, and report.html, which needs no other file."""
+"""Reads and writes the files of a report: report.json, and the self-contained report.html."""
 
 import json
 import os
@@ -10,35 +10,52 @@ import jinja2
 import pydantic
 
 from jaxpriv import _files, _rounding, identifiability
-from jaxpriv.reports import plots, wording
-from jaxpriv.reports.findings import REPORT, Report
+from jaxpriv.reports import _entry_wording, _phrases, _report_wording, plots
+from jaxpriv.reports.findings import Report
 
-PAGE, JSON, SCHEMA = "report.html", "report.json", "report.schema.json"
+__all__ = ["as_json", "read", "render", "schema", "write"]
+
+_PAGE, _JSON = "report.html", "report.json"
+_REPORT: pydantic.TypeAdapter[Report] = pydantic.TypeAdapter(Report)
 
 
 def render(report: Report) -> str:
-    """Renders the page.
+    """Renders a report as an HTML page.
 
     Args:
-      report: typed findings.
+      report: stored findings.
 
     Returns:
-      One self-contained HTML document.
+      A self-contained HTML document.
+
+    Example:
+      >>> import tempfile
+      >>> import jax, numpy as np
+      >>> from jaxpriv import reports
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     path = f"{folder}/clinic.npz"
+      ...     np.savez(path, scores=np.arange(60) % 30, is_member=np.arange(60) < 30)
+      ...     settings = reports.Settings(scores=path)
+      ...     report = reports.assemble_scores(jax.random.key(0), settings)
+      >>> html = render(report)
+      >>> "<h1>Privacy report: clinic</h1>" in html, html.count("<svg")
+      (True, 3)
     """
     folder = resources.files("jaxpriv.reports")
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters.update(
-        percent=wording.percent,
-        interval=wording.interval,
-        level=wording.confidence_level,
+        percent=_phrases.percent,
+        interval=_phrases.interval,
         up=lambda bound, decimals=2: _rounding.up(bound, decimals=decimals),
     )
     template = environment.from_string((folder / "page.html.j2").read_text("utf8"))
     return template.render(
         report=report,
-        w=wording,
+        phrases=_phrases,
+        model=_entry_wording,
+        text=_report_wording,
         odds=identifiability.odds_in_words,
         aucs=_aucs(report),
         bounds=plots.bounds_svg(_bounds(report), unit=report.unit),
@@ -47,71 +64,115 @@ def render(report: Report) -> str:
 
 
 def write(report: Report, out: str | os.PathLike[str]) -> Path:
-    """Writes report.json and report.html; each file is replaced as a whole.
+    """Writes report.json and report.html; each file is written completely or not at all.
 
     Args:
-      report: typed findings.
-      out: folder; created if missing.
+      report: stored findings.
+      out: folder; created if it does not exist.
 
     Returns:
       The path of the page.
 
     Raises:
-      ValueError: if the folder cannot be written.
+      ValueError: if the folder cannot be written to.
+
+    Example:
+      >>> import tempfile
+      >>> import jax, numpy as np
+      >>> from jaxpriv import reports
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     path = f"{folder}/clinic.npz"
+      ...     np.savez(path, scores=np.arange(60) % 30, is_member=np.arange(60) < 30)
+      ...     settings = reports.Settings(scores=path)
+      ...     report = reports.assemble_scores(jax.random.key(0), settings)
+      ...     page = write(report, f"{folder}/report")
+      ...     names = sorted(path.name for path in page.parent.iterdir())
+      >>> names
+      ['report.html', 'report.json']
     """
     folder, page = Path(out), render(report)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _files.write_whole(folder / JSON, REPORT.dump_json(report, indent=1) + b"\n")
-        _files.write_whole(folder / PAGE, page.encode())
+        _files.write_whole(folder / _JSON, _REPORT.dump_json(report, indent=1) + b"\n")
+        _files.write_whole(folder / _PAGE, page.encode())
     except OSError as e:
         raise ValueError(f"Expected a writable folder, got {folder}: {e.strerror}.") from None
-    return folder / PAGE
+    return folder / _PAGE
 
 
-def as_json(report: Report) -> dict[str, Any]:
-    """Returns the report as the objects of report.json.
+def as_json(report: Report) -> dict[str, object]:
+    """Converts a report to the objects of report.json.
 
     Args:
-      report: typed findings.
+      report: stored findings.
 
     Returns:
       Nested dictionaries, lists, numbers and strings.
+
+    Example:
+      >>> import tempfile
+      >>> import jax, numpy as np
+      >>> from jaxpriv import reports
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     path = f"{folder}/clinic.npz"
+      ...     np.savez(path, scores=np.arange(60) % 30, is_member=np.arange(60) < 30)
+      ...     settings = reports.Settings(scores=path)
+      ...     report = reports.assemble_scores(jax.random.key(0), settings)
+      >>> as_json(report)["unit"]
+      'record'
     """
-    return REPORT.dump_python(report, mode="json")
+    return _REPORT.dump_python(report, mode="json")
 
 
 def read(path: str | os.PathLike[str]) -> Report:
-    """Reads a report.json.
+    """Reads and validates a report.json.
 
     Args:
       path: the file.
 
     Returns:
-      The findings, validated.
+      The stored findings.
 
     Raises:
       ValueError: if the file cannot be read or does not follow the schema.
+
+    Example:
+      >>> import tempfile
+      >>> import jax, numpy as np
+      >>> from jaxpriv import reports
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     path = f"{folder}/clinic.npz"
+      ...     np.savez(path, scores=np.arange(60) % 30, is_member=np.arange(60) < 30)
+      ...     settings = reports.Settings(scores=path)
+      ...     report = reports.assemble_scores(jax.random.key(0), settings)
+      ...     page = write(report, folder)
+      ...     restored = read(page.with_name("report.json"))
+      >>> restored == report
+      True
     """
     try:
-        return REPORT.validate_json(Path(path).read_bytes())
+        return _REPORT.validate_json(Path(path).read_bytes())
     except OSError as e:
         raise ValueError(f"Expected a report at {path}: {e.strerror}.") from None
     except pydantic.ValidationError as e:
         first = e.errors(include_url=False)[0]
-        place = ".".join(str(step) for step in first["loc"])
-        raise ValueError(f"Expected a report at {path}: {place} {first['msg']}.") from None
+        location = ".".join(str(step) for step in first["loc"])
+        raise ValueError(f"Expected a report at {path}: {location} {first['msg']}.") from None
 
 
 def schema() -> str:
-    """Generates the JSON schema of report.json, as the package stores it.
+    """Generates the JSON schema of report.json.
 
     Returns:
-      The text of report.schema.json.
+      The text of report.schema.json, which is part of the package.
+
+    Example:
+      >>> json.loads(schema())["title"]
+      'jaxpriv privacy report'
     """
     document: dict[str, Any] = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **REPORT.json_schema(mode="serialization"),
+        **_REPORT.json_schema(mode="serialization"),
         "title": "jaxpriv privacy report",
     }
     return json.dumps(document, indent=1) + "\n"
@@ -127,7 +188,7 @@ def _curves(report: Report) -> list[plots.Curve]:
 
 
 def _aucs(report: Report) -> str:
-    """Figure of the AUC of each attack on each model, in the order of the attacks' titles."""
+    """Draws the AUC of each attack on each model; rows are the titles of the attacks."""
     titles = dict.fromkeys(a.title for entry in report.entries for a in entry.findings.attacks)
     series = []
     for entry in report.entries:
@@ -142,7 +203,7 @@ def _aucs(report: Report) -> str:
 
 
 def _bounds(report: Report) -> list[plots.Bounds]:
-    """Audit and guarantee of each model, both for a unit added or removed."""
+    """Returns audit and guarantee of each model, both for a unit added or removed."""
     rows = []
     for entry in report.entries:
         audit, promise = entry.findings.audit, entry.promise
@@ -157,6 +218,6 @@ def _bounds(report: Report) -> list[plots.Bounds]:
 
 
 def _smallest_rate(report: Report) -> float:
-    """Lower end of the ROC axes: a power of ten below 1 / number of non-members."""
+    """Returns the lower end of the ROC axes, a power of ten below 1 / number of non-members."""
     count = report.entries[0].findings.strongest_attack().metrics.num_nonmembers
     return 10.0 ** -len(str(count))

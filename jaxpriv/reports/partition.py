@@ -1,6 +1,6 @@
-"""Splits the records of a report into members, non-members and a population of no model.
+"""Splits the records of a report into members, non-members and a population.
 
-In the shapes below `n` counts the records of the pool and `p` those of the population.
+In the shapes below `n` counts the records of the pool.
 """
 
 from typing import NamedTuple
@@ -14,19 +14,21 @@ from jaxpriv.data import Dataset, num_duplicates
 from jaxpriv.reports.findings import Data
 from jaxpriv.reports.settings import Unit
 
+__all__ = ["Partition", "describe", "partition_records"]
+
 _POPULATION_SHARE = 0.1
 _MIN_RECORDS, _MIN_GROUPS = 40, 8
 _MIN_PER_SIDE = 5
-"""Members and non-members that the folds of the blind attack need."""
+"""Smallest number of members and of non-members, for the folds of the blind attack."""
 
 
 class Partition(NamedTuple):
     """Records of a report.
 
-    pool: records that are members of the target or not.
+    pool: members and non-members of the target.
     population: records on which no model is trained.
     is_member: whether the target is trained on each record of the pool.
-    units: of the pool.
+    units: unit of privacy of each record of the pool.
     """
 
     pool: Dataset
@@ -36,29 +38,39 @@ class Partition(NamedTuple):
 
 
 def partition_records(key: PRNGKeyArray, dataset: Dataset, *, unit: Unit | None) -> Partition:
-    """Sets a tenth of the records aside and tosses a fair coin for each unit of the others.
+    """Sets a tenth of the records aside and tosses a fair coin for each remaining unit.
 
     Args:
-      key: consumed.
-      dataset: at least 40 records, of at least 8 groups where groups are the unit.
-      unit: of privacy; None takes groups where the data have them, else records.
+      key: PRNG key.
+      dataset: at least 40 records, and at least 8 groups if groups are the unit.
+      unit: unit of privacy; None takes groups if the data have them, and records otherwise.
 
     Returns:
-      Members and non-members, the pool, and the population. Whole units are on one side.
+      Pool, membership and population; the records of a unit are never separated.
 
     Raises:
-      ValueError: if there are too few records or groups, or no groups where they are the unit.
+      ValueError: if there are too few records or groups, or if groups are the unit and the data
+        have none.
+
+    Example:
+      >>> import jax
+      >>> from jaxpriv import data
+      >>> split = partition_records(jax.random.key(0), data.load("digits"), unit=None)
+      >>> len(split.pool), len(split.population), split.units.kind
+      (1617, 180, 'record')
     """
     if len(dataset) < _MIN_RECORDS:
         raise ValueError(f"Expected at least {_MIN_RECORDS} records, got {len(dataset)}.")
     if unit == "group" and dataset.group is None:
         raise ValueError(f"Expected groups in {dataset.name} for the unit 'group', got none.")
-    every = units.of_records(len(dataset), kind=unit, group=dataset.group)
-    if every.kind == "group" and every.num_units < _MIN_GROUPS:
-        raise ValueError(f"Expected at least {_MIN_GROUPS} groups, got {every.num_units}.")
+    all_units = units.of_records(len(dataset), kind=unit, group=dataset.group)
+    if all_units.kind == "group" and all_units.num_units < _MIN_GROUPS:
+        raise ValueError(f"Expected at least {_MIN_GROUPS} groups, got {all_units.num_units}.")
+    # The population is drawn first, so that one fair coin per remaining unit decides membership,
+    # which the one-run audit requires.
     population_key, coin_key = jax.random.split(key)
-    is_population = units.draw_share(population_key, every, share=_POPULATION_SHARE)
-    pool_units = every.subset(~is_population)
+    is_population = units.draw_share(population_key, all_units, share=_POPULATION_SHARE)
+    pool_units = all_units.subset(~is_population)
     is_member = units.coins(coin_key, pool_units)
     smaller = min(is_member.sum(), (~is_member).sum())
     if smaller < _MIN_PER_SIDE:
@@ -75,14 +87,23 @@ def partition_records(key: PRNGKeyArray, dataset: Dataset, *, unit: Unit | None)
 
 
 def describe(dataset: Dataset, partition: Partition) -> Data:
-    """Counts the records of a report.
+    """Describes the records of a report and counts them.
 
     Args:
       dataset: all records.
-      partition: of them.
+      partition: split of these records.
 
     Returns:
       Names and counts.
+
+    Example:
+      >>> import jax
+      >>> from jaxpriv import data
+      >>> digits = data.load("digits")
+      >>> split = partition_records(jax.random.key(0), digits, unit=None)
+      >>> described = describe(digits, split)
+      >>> described.num_records, described.num_members + described.num_nonmembers
+      (1797, 1617)
     """
     groups = None if dataset.group is None else units.groups(dataset.group)
     return Data(

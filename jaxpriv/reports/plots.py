@@ -1,6 +1,6 @@
-"""Figures, as SVG text. The only module that imports matplotlib.
+"""Draws figures as SVG text. No other module imports matplotlib.
 
-Colours are CSS variables with a fallback, so that a page can set them for light and dark.
+Colours are CSS variables with a fallback, so that a page can set them for light and dark mode.
 """
 
 import html
@@ -14,6 +14,16 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+
+__all__ = [
+    "Bounds",
+    "Curve",
+    "Intervals",
+    "bounds_svg",
+    "intervals_svg",
+    "lines_svg",
+    "roc_svg",
+]
 
 _INK, _SOFT, _LINE, _PAPER = "#1c2430", "#5b6675", "#dfe4ea", "#ffffff"
 _SERIES = ("#b3261e", "#1b5fa8", "#2e7d32", "#8a5a00", "#6a3fa0")
@@ -45,7 +55,7 @@ _STYLE: dict[Any, Any] = {
 
 
 class Curve(NamedTuple):
-    """A curve and its name in the legend."""
+    """A curve with its name in the legend."""
 
     name: str
     x: Sequence[float]
@@ -53,7 +63,7 @@ class Curve(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """Bounds on the epsilon of one model; None where there is none."""
+    """Bounds on the epsilon of a model, or None; the name labels the axis."""
 
     name: str
     lower: float | None
@@ -61,7 +71,7 @@ class Bounds(NamedTuple):
 
 
 class Intervals(NamedTuple):
-    """Low end, number and high end of each row, and the name in the legend."""
+    """Lower end, value and upper end of each row, with the name in the legend."""
 
     name: str
     points: Sequence[tuple[float, float, float] | None]
@@ -71,18 +81,23 @@ def roc_svg(curves: Sequence[Curve], *, smallest: float) -> str:
     """Draws ROC curves on logarithmic axes.
 
     Args:
-      curves: false positive rates, ascending, and true positive rates.
+      curves: false positive rates in ascending order, and true positive rates.
       smallest: lower end of both axes.
 
     Returns:
       An <svg> element.
+
+    Example:
+      >>> svg = roc_svg([Curve("LiRA", [0.0, 0.01, 1.0], [0.0, 0.3, 1.0])], smallest=1e-3)
+      >>> svg[:14], "LiRA" in svg
+      ('<svg role="img', True)
     """
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(5.6, 4.4 + 0.2 * len(curves)), layout="constrained")
         axes = figure.add_subplot()
         diagonal = np.geomspace(smallest, 1, 50)
         axes.plot(diagonal, diagonal, color=_SOFT, lw=1, ls=":", label="guessing")
-        for curve, colour in zip(curves, _cycled(len(curves)), strict=True):
+        for curve, colour in zip(curves, _colours(len(curves)), strict=True):
             x, y = (np.maximum(rates, smallest / 2) for rates in (curve.x, curve.y))
             axes.plot(x, y, label=curve.name, color=colour, drawstyle="steps-post", lw=1.8)
         axes.axvline(0.01, color=_SOFT, lw=0.8, ls="--", zorder=0)
@@ -100,28 +115,34 @@ def roc_svg(curves: Sequence[Curve], *, smallest: float) -> str:
 
 
 def intervals_svg(labels: Sequence[str], series: Sequence[Intervals], *, x: str) -> str:
-    """Draws numbers with their intervals, a row for each label and a colour for each series.
+    """Draws values with intervals, in a row for each label and a colour for each series.
 
     Args:
-      labels: of the rows, from the top.
-      series: numbers and intervals of each row; None leaves a row empty.
+      labels: labels of the rows, from the top.
+      series: values and intervals of each row; None leaves a row empty.
       x: label of the horizontal axis, on which a line marks 0.5.
 
     Returns:
       An <svg> element.
+
+    Example:
+      >>> series = [Intervals("Without DP", [(0.6, 0.7, 0.8), None])]
+      >>> svg = intervals_svg(["LiRA", "loss"], series, x="AUC")
+      >>> "Without DP" in svg
+      True
     """
     with mpl.rc_context(_STYLE):
         height = 1.1 + 0.2 * len(series) + len(labels) * (0.14 + 0.09 * len(series))
         figure = Figure(figsize=(6.6, height), layout="constrained")
         axes = figure.add_subplot()
         axes.axvline(0.5, color=_SOFT, lw=1, ls=":")
-        for i, (one, colour) in enumerate(zip(series, _cycled(len(series)), strict=True)):
+        for i, (intervals, colour) in enumerate(zip(series, _colours(len(series)), strict=True)):
             shift = 0.62 * ((i + 0.5) / len(series) - 0.5)
-            points = [(row, p) for row, p in enumerate(one.points) if p is not None]
+            points = [(row, p) for row, p in enumerate(intervals.points) if p is not None]
             rows = [row + shift for row, _ in points]
             low, middle, high = zip(*[p for _, p in points], strict=True) if points else ((),) * 3
             axes.hlines(rows, low, high, color=colour, lw=1.6, alpha=0.75)
-            axes.plot(middle, rows, "o", color=colour, ms=4, label=one.name)
+            axes.plot(middle, rows, "o", color=colour, ms=4, label=intervals.name)
         axes.set(ylim=(len(labels) - 0.4, -0.6), yticks=range(len(labels)), yticklabels=labels)
         axes.set_xlabel(x)
         axes.tick_params(axis="y", length=0)
@@ -135,10 +156,15 @@ def bounds_svg(models: Sequence[Bounds], *, unit: str = "record") -> str:
 
     Args:
       models: lower and upper bounds.
-      unit: of privacy, for the axis.
+      unit: unit of privacy, for the label of the axis.
 
     Returns:
       An <svg> element.
+
+    Example:
+      >>> svg = bounds_svg([Bounds("DP-SGD", lower=0.4, upper=2.0)])
+      >>> "epsilon, one record added or removed" in svg
+      True
     """
     ends = [end for model in models for end in (model.lower, model.upper) if end is not None]
     right = 1.25 * max([1.0, *ends])
@@ -167,15 +193,20 @@ def lines_svg(curves: Sequence[Curve], *, x: str, y: str) -> str:
     Args:
       curves: points of each curve.
       x: label of the logarithmic axis.
-      y: label of the other axis, which begins at 0.
+      y: label of the vertical axis, which begins at 0.
 
     Returns:
       An <svg> element.
+
+    Example:
+      >>> svg = lines_svg([Curve("audit", [100, 1000], [0.5, 2.0])], x="canaries", y="epsilon")
+      >>> 'aria-label="epsilon against canaries"' in svg
+      True
     """
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(5.6, 3.8), layout="constrained")
         axes = figure.add_subplot()
-        for curve, colour in zip(curves, _cycled(len(curves)), strict=True):
+        for curve, colour in zip(curves, _colours(len(curves)), strict=True):
             axes.plot(curve.x, curve.y, label=curve.name, marker="o", ms=4, color=colour, lw=1.8)
         axes.set(xscale="log", ylim=(0, None), xlabel=x, ylabel=y)
         axes.grid(which="major", lw=0.8)
@@ -196,7 +227,7 @@ def _draw_bounds(axes: Axes, row: int, model: Bounds, right: float) -> None:
         axes.plot(lower, row, "o", color=_SERIES[0], ms=8, clip_on=False)
 
 
-def _cycled(count: int) -> list[str]:
+def _colours(count: int) -> list[str]:
     return [_SERIES[i % len(_SERIES)] for i in range(count)]
 
 
@@ -205,7 +236,7 @@ def _svg(figure: Figure, *, title: str) -> str:
     FigureCanvasSVG(figure).print_svg(stream, metadata={"Date": None})
     text = stream.getvalue()
     text = text[text.index("<svg") :]
-    # Names such as axes_1 would occur twice on a page with two figures.
+    # Ids such as axes_1 would occur twice on a page with two figures.
     text = re.sub(r' id="[a-zA-Z0-9.]+_\d+"', "", text)
     for colour, variable in _VARIABLES.items():
         text = text.replace(f": {colour}", f": var({variable}, {colour})")

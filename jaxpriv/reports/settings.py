@@ -1,6 +1,11 @@
-"""Settings of a report: the command's flags, the TOML file and the JSON's `settings`.
+"""Settings of a report: the flags of the command, the TOML file and `settings` in report.json.
 
-Imports the standard library and `_names` only, so that `jaxpriv report --help` stays fast.
+The module imports the standard library and `_names` only, so that `jaxpriv report --help` is fast.
+
+Example:
+  >>> settings = Settings(epsilon=(2.0, 8.0), delta=1e-4, relation="add_or_remove_one")
+  >>> settings.shadows, settings.clip_norm
+  (16, 1.0)
 """
 
 import math
@@ -12,25 +17,25 @@ from typing import Any, Literal
 
 from jaxpriv._names import RELATIONS, Relation
 
+__all__ = ["Missing", "Settings", "Unit", "read_toml"]
+
 Unit = Literal["record", "group"]
-"""The units of privacy that a report examines."""
+"""Units of privacy of a report."""
 
 Missing = Literal["refuse", "drop", "median"]
-"""What is done with missing values."""
-
-UNITS: tuple[Unit, ...] = typing.get_args(Unit)
+"""Treatments of missing values."""
 
 _TRAINING = (
     "epsilon", "delta", "relation", "no_dp", "data", "label", "group", "exclude", "missing",
     "unit", "shadows", "width", "sampling_prob", "clip_norm", "steps", "learning_rate",
     "plain_steps", "plain_learning_rate",
 )  # fmt: skip
-"""Settings without a meaning where the outputs of models come from a file."""
+"""Settings that do not apply to a report on a file of outputs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings of a report. Privacy parameters have no defaults."""
+    """Settings of a report; privacy parameters have no defaults."""
 
     epsilon: tuple[float, ...] = ()
     """Target epsilon(s); trains one DP-SGD model for each. Requires --delta and --relation."""
@@ -39,26 +44,26 @@ class Settings:
     relation: Relation | None = None
     """Neighbouring relation of the guarantees."""
     no_dp: bool = False
-    """Report on the model without DP alone."""
+    """Report on the model without DP only."""
     data: str | None = None
     """Data set (see `jaxpriv data list`), .npz, .csv or folder of images by class.
     Default: digits."""
     label: str | None = None
     """Name of the class column of a table."""
     group: str | None = None
-    """Name of the column of a table that holds the person or household of each record."""
+    """Name of the column of a table with the person or household of each record."""
     exclude: tuple[str, ...] = ()
     """Column(s) of a table that are not inputs, such as identifiers."""
     missing: Missing = "refuse"
-    """Treatment of records with missing values: refuse them, drop them, or put in the median."""
+    """Treatment of missing values: refuse them, drop the records, or impute the median."""
     scores: str | None = None
-    """Report on the outputs in this SCORES.npz; trains no model."""
+    """File SCORES.npz with outputs to report on; no model is trained."""
     unit: Unit | None = None
     """Unit of privacy. Default: group where the data have groups, else record."""
     defence: tuple[str, ...] = ()
     """Defence(s) of the outputs of the model without DP, as NAME or NAME:ARG=VALUE,ARG=VALUE."""
     shadows: int = 16
-    """Number of shadow models; even."""
+    """Number of shadow models; even and at least 4."""
     width: int = 256
     """Width of the hidden layer."""
     sampling_prob: float = 0.1
@@ -110,31 +115,38 @@ class Settings:
             raise ValueError("Expected --delta and --relation with --epsilon.")
 
     def check_subject(self) -> None:
-        """Raises ValueError unless the settings state what is examined and what is promised."""
+        """Raises ValueError unless the settings state the subject and its guarantee."""
         if self.scores is None and self.no_dp == bool(self.epsilon):
             raise ValueError("Expected either --epsilon with --delta and --relation, or --no-dp.")
 
     def _check_scores_only(self) -> None:
         given = [name for name in _TRAINING if getattr(self, name) != _default(name)]
         if given:
-            raise ValueError(
-                f"Expected no {', '.join(flag(name) for name in given)} with --scores: "
-                "no model is trained."
-            )
+            flags = [f"--{name.replace('_', '-')}" for name in given]
+            raise ValueError(f"Expected no {', '.join(flags)} with --scores: no model is trained.")
 
 
 def read_toml(path: str | Path) -> Settings:
-    """Reads settings from a TOML file; its keys are the names of the fields.
+    """Reads settings from a TOML file whose keys are the names of the fields.
 
     Args:
-      path: of a file such as `epsilon = [2.0]`, `delta = 1e-4`, one setting a line. Hyphens and
-        underscores in keys are equivalent.
+      path: a file with a setting per line, such as `delta = 1e-4`. Hyphens and underscores in
+        keys are equivalent.
 
     Returns:
-      The settings; what the file does not set has its default.
+      The settings; those that the file does not contain have their default.
 
     Raises:
-      ValueError: if the file cannot be read, or a key or a type of value is not that of a setting.
+      ValueError: if the file cannot be read, or if a key or the type of a value is wrong.
+
+    Example:
+      >>> import pathlib, tempfile
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     path = pathlib.Path(folder, "settings.toml")
+      ...     _ = path.write_text("no-dp = true\\nshadows = 32\\n")
+      ...     settings = read_toml(path)
+      >>> settings.no_dp, settings.shadows, settings.width
+      (True, 32, 256)
     """
     try:
         table = tomllib.loads(Path(path).read_text("utf8"))
@@ -155,11 +167,6 @@ def read_toml(path: str | Path) -> Settings:
             raise ValueError(f"Expected {key!r} once in {path}.")
         values[name] = _converted(key, value, types[name])
     return Settings(**values)
-
-
-def flag(name: str) -> str:
-    """Returns the command's flag of a setting: `no_dp` -> `--no-dp`."""
-    return f"--{name.replace('_', '-')}"
 
 
 def _converted(key: str, value: object, kind: Any) -> object:

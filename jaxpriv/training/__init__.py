@@ -1,17 +1,28 @@
 """Training of one model or many, with and without differential privacy."""
 
-from jaxpriv.training import shadows
+from jaxpriv.training import (
+    adaptive,
+    algorithms,
+    averaging,
+    budget,
+    checkpoint,
+    loop,
+    many,
+    shadows,
+)
+from jaxpriv.training._step import DpsgdInfo, State
 from jaxpriv.training.adaptive import AdaptiveState, adaptive_dpsgd
-from jaxpriv.training.algorithms import Algorithm, DpsgdInfo, SgdInfo, State, dpsgd, sgd
+from jaxpriv.training.algorithms import Algorithm, AlgorithmState, SgdInfo, dpsgd, sgd
 from jaxpriv.training.averaging import AveragedState, averaged
 from jaxpriv.training.budget import Budget
-from jaxpriv.training.checkpoint import Checkpoints
+from jaxpriv.training.checkpoint import Checkpoints, SavedCheckpoint
 from jaxpriv.training.loop import Evaluation, History, fit
-from jaxpriv.training.many import ManyInfo, fit_many
+from jaxpriv.training.many import ManyInfo, Strategy, fit_many
 
 __all__ = [
     "AdaptiveState",
     "Algorithm",
+    "AlgorithmState",
     "AveragedState",
     "Budget",
     "Checkpoints",
@@ -19,13 +30,22 @@ __all__ = [
     "Evaluation",
     "History",
     "ManyInfo",
+    "SavedCheckpoint",
     "SgdInfo",
     "State",
+    "Strategy",
+    "adaptive",
     "adaptive_dpsgd",
+    "algorithms",
     "averaged",
+    "averaging",
+    "budget",
+    "checkpoint",
     "dpsgd",
     "fit",
     "fit_many",
+    "loop",
+    "many",
     "sgd",
     "shadows",
 ]

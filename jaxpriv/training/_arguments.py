@@ -1,4 +1,4 @@
-"""Checks of arguments that could be of a wrong kind, with a message that names the right one."""
+"""Checks the kinds of arguments, with error messages that show a correct one."""
 
 import inspect
 from typing import Any

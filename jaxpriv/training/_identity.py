@@ -1,7 +1,7 @@
 """Describes what determines a run: arrays, settings, functions with their closures, versions.
 
 The description is a flat dictionary from a path such as `algorithm.update.clipped_grad.clip_norm`
-to a short text, so that two runs can be compared and the difference named.
+to a short text. Comparing two descriptions shows which arguments of two runs differ.
 """
 
 import dataclasses
@@ -19,28 +19,29 @@ import jax
 import numpy as np
 
 _PACKAGES = ("jaxpriv", "jax", "jaxlib", "numpy", "optax", "flax")
-# Functions of these are identified by name and version, all others by their code too.
+# Functions of these packages are identified by name and version, all others also by their code.
 _LIBRARIES = {*_PACKAGES, "beartype", "builtins", "chex", "dp_accounting", "jaxtyping", "scipy"}
-_LONGEST_TEXT = 60
+_MAX_TEXT = 60
+"""Longer texts are shortened to their start and a hash."""
 
 
-def describe(**parts: Any) -> dict[str, str]:
+def describe(**arguments: Any) -> dict[str, str]:
     """Describes the arguments of a run.
 
     A function is described by its name, the values it closes over and, outside well-known
-    libraries, its code and the globals that it names. Attributes that begin with an underscore
+    libraries, its code and the globals that it uses. Attributes that begin with an underscore
     are left out. Objects without attributes are described by their type alone.
 
     Args:
-      parts: values by name: trees of arrays, keys, numbers, functions.
+      arguments: values by name: trees of arrays, keys, numbers, functions.
 
     Returns:
       A text for each part of each value, in a fixed order.
     """
     rows: dict[str, str] = {}
     seen: dict[int, Any] = {}
-    for name, part in parts.items():
-        _describe(name, part, rows, seen)
+    for name, value in arguments.items():
+        _describe(name, value, rows, seen)
     return rows
 
 
@@ -52,14 +53,14 @@ def versions() -> dict[str, str]:
 
 
 def difference(saved: Mapping[str, str], current: Mapping[str, str]) -> str:
-    """Names what differs between two descriptions.
+    """Formats the difference between two descriptions.
 
     Args:
-      saved: of the checkpoint.
-      current: of the run that looks for it.
+      saved: description of the checkpoint's run.
+      current: description of the current run.
 
     Returns:
-      At most three differences in words; empty if there are none.
+      A text with at most three differences; empty if there are none.
     """
     names = [n for n in {**current, **saved} if saved.get(n) != current.get(n)]
     texts = [
@@ -79,13 +80,13 @@ def _describe(path: str, value: Any, rows: dict[str, str], seen: dict[int, Any])
     elif isinstance(value, (set, frozenset)):
         rows[path] = _short(repr(sorted(map(repr, value))))
     elif id(value) not in seen:
-        seen[id(value)] = value  # keeps it alive, or its id could be given to another object
-        for name, part in _parts(path, value, rows):
-            _describe(f"{path}{name}", part, rows, seen)
+        seen[id(value)] = value  # a reference, so that no other object gets this id
+        for name, component in _components(path, value, rows):
+            _describe(f"{path}{name}", component, rows, seen)
 
 
-def _parts(path: str, value: Any, rows: dict[str, str]) -> Iterator[tuple[str, Any]]:
-    """Yields the named parts of a compound value, and describes the rest of it."""
+def _components(path: str, value: Any, rows: dict[str, str]) -> Iterator[tuple[str, Any]]:
+    """Yields the named components of a compound value, and describes the rest of it."""
     if isinstance(value, functools.partial):
         yield from ((".func", value.func), (".args", value.args), (".keywords", value.keywords))
     elif isinstance(value, types.MethodType):
@@ -94,8 +95,8 @@ def _parts(path: str, value: Any, rows: dict[str, str]) -> Iterator[tuple[str, A
         yield from ((f"[{key!r}]", value[key]) for key in sorted(value, key=repr))
     elif isinstance(value, (tuple, list)):
         names = getattr(value, "_fields", None)
-        for i, part in enumerate(value):
-            yield (f"[{i}]" if names is None else f".{names[i]}"), part
+        for i, element in enumerate(value):
+            yield (f"[{i}]" if names is None else f".{names[i]}"), element
     elif isinstance(value, type):
         rows[path] = f"{value.__module__}.{value.__qualname__}"
         if not _is_of_library(value):
@@ -103,7 +104,7 @@ def _parts(path: str, value: Any, rows: dict[str, str]) -> Iterator[tuple[str, A
             yield from ((f".{name}", method) for name, method in sorted(methods.items()))
     elif isinstance(function := inspect.unwrap(value), types.FunctionType):
         rows[path] = f"{function.__module__}.{function.__qualname__}"
-        yield from _parts_of_function(path, function, rows)
+        yield from _components_of_function(path, function, rows)
     else:
         rows[path] = type(value).__qualname__
         leaves = jax.tree_util.tree_leaves_with_path(value)
@@ -112,7 +113,7 @@ def _parts(path: str, value: Any, rows: dict[str, str]) -> Iterator[tuple[str, A
         yield from _attributes(value)
 
 
-def _parts_of_function(
+def _components_of_function(
     path: str, function: types.FunctionType, rows: dict[str, str]
 ) -> Iterator[tuple[str, Any]]:
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
@@ -146,7 +147,7 @@ def _is_of_library(value: Callable[..., Any]) -> bool:
 
 
 def _code(code: types.CodeType) -> str:
-    """Returns the instructions, without what moves when lines are added above them."""
+    """Returns the instructions without line numbers, which change with lines added above."""
     constants = [_constant(value) for value in code.co_consts]
     return repr((code.co_code, code.co_names, code.co_varnames, constants))
 
@@ -175,6 +176,6 @@ def _array(value: Any) -> str:
 
 
 def _short(text: str) -> str:
-    if len(text) <= _LONGEST_TEXT:
+    if len(text) <= _MAX_TEXT:
         return text
     return f"{text[:20]}... {hashlib.sha256(text.encode()).hexdigest()[:12]}"

@@ -1,11 +1,11 @@
-"""DP-SGD whose clip norm follows a quantile of the gradient norms, privately.
+"""DP-SGD with a clip norm that tracks a private quantile of the gradient norms.
 
 In the shapes below `b` counts the rows of a padded batch.
 """
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,12 +15,15 @@ from jaxtyping import Array, Float, Int, PyTree
 from jaxpriv import _check
 from jaxpriv._types import Params, Sampler
 from jaxpriv.grads import ClippedGrad
-from jaxpriv.grads.clipping import SMALLEST_CLIP_NORM
-from jaxpriv.training import algorithms
+from jaxpriv.grads._per_example import SMALLEST_CLIP_NORM
+from jaxpriv.training import _step, algorithms
+from jaxpriv.training._step import State
 from jaxpriv.training.algorithms import Algorithm
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
+
+__all__ = ["AdaptiveState", "adaptive_dpsgd"]
 
 
 class AdaptiveState(NamedTuple):
@@ -28,8 +31,8 @@ class AdaptiveState(NamedTuple):
 
     params: trainable leaves.
     opt_state: state of the optax optimiser.
-    step: steps done.
-    clip_norm: clip norm of the next step; differentially private like the parameters.
+    step: number of steps done.
+    clip_norm: clip norm of the next step; as private as the parameters.
     """
 
     params: Params
@@ -48,45 +51,62 @@ def adaptive_dpsgd(
     target_quantile: float,
     rate: float = 0.2,
 ) -> Algorithm:
-    """Clips at a private estimate of a quantile of the gradient norms.
+    """Runs DP-SGD with a clip norm that tracks a quantile of the gradient norms.
 
-    Each step also releases how many norms lie below the clip norm C: sum_i (b_i - 1/2) with
-    noise of standard deviation s_b, and moves C <- C exp(-rate (share - quantile)). Sum and
-    count together are one Gaussian release of noise multiplier z when the sum gets
-    z_sum = (z^-2 - (2 s_b)^-2)^(-1/2): the count's sensitivity is 1/2 when a record is added or
-    removed, and 1 when one is replaced, as the sum's is C and 2 C. C never falls below a
-    millionth of the first one.
+    Each step also releases the number of norms below the clip norm C, as sum_i (b_i - 1/2) with
+    noise of standard deviation s_b, and updates C <- C exp(-rate (share - quantile)). Sum and
+    count together are one Gaussian release of noise multiplier z if the noise multiplier of the
+    sum is z_sum = (z^-2 - (2 s_b)^-2)^(-1/2): the count has sensitivity 1/2 when a record is
+    added or removed and 1 when one is replaced, as the sum has C and 2 C. C stays above a
+    millionth of its initial value.
 
     Args:
-      clipped_grad: from `grads.clipped_grad`; its clip norm is the first one.
+      clipped_grad: result of `grads.clipped_grad`; its clip norm is the initial one.
       optimizer: any optax transformation.
       sampler: `sampling.poisson` or `sampling.full_batch`.
-      noise_multiplier: z of the whole step, which the accountant uses.
+      noise_multiplier: z of the step (sum and count), which the accountant uses.
       count_noise: s_b, in records; above noise_multiplier / 2. A twentieth of the expected batch
         size is usual.
-      target_quantile: share of the examples that should not be clipped, in (0, 1).
+      target_quantile: target share of examples that are not clipped, in (0, 1).
       rate: learning rate of the clip norm, on a logarithmic scale.
 
     Returns:
-      The algorithm; its state has the clip norm.
+      The algorithm; `state.clip_norm` is the current clip norm.
 
     Raises:
-      ValueError: if a setting is out of range or of the wrong kind, or count_noise is so small
-        that no noise on the sum gives the noise multiplier.
+      ValueError: if an argument is out of range or of the wrong kind, or count_noise is too small
+        for the noise multiplier.
 
     References:
       Andrew et al., Differentially Private Learning with Adaptive Clipping, 2021, Theorem 1 and
       Algorithm 1.
+
+    Example:
+      >>> import jax, jax.numpy as jnp, optax
+      >>> from jaxpriv import grads, sampling
+      >>> grad = grads.clipped_grad(lambda w, x, key: jnp.dot(w, x), clip_norm=1.0)
+      >>> alg = adaptive_dpsgd(
+      ...     grad,
+      ...     optax.sgd(0.1),
+      ...     sampling.full_batch(200),
+      ...     noise_multiplier=1.0,
+      ...     count_noise=10.0,
+      ...     target_quantile=0.5,
+      ... )
+      >>> batch, mask = jnp.full((200, 2), 0.1), jnp.ones(200, bool)
+      >>> state, info = alg.update(jax.random.key(0), alg.init(jnp.zeros(2)), batch, mask)
+      >>> 0.8 < state.clip_norm < 1.0  # all norms are smaller, so the clip norm shrinks
+      Array(True, dtype=bool)
     """
     _check.positive(rate=rate)
     _check.open_unit(target_quantile=target_quantile)
     sum_noise = _sum_noise(noise_multiplier, count_noise)
     inner = algorithms.dpsgd(clipped_grad, optimizer, sampler, noise_multiplier=noise_multiplier)
-    # Where gradients vanish, the clip norm would follow them until its square underflows.
+    # If all gradients vanish, the clip norm would shrink until its square underflows.
     smallest = max(1e-6 * clipped_grad.clip_norm, SMALLEST_CLIP_NORM)
 
     def init(params):
-        start = inner.init(params)
+        start: Any = inner.init(params)
         clip_norm = jnp.float32(clipped_grad.clip_norm)
         return AdaptiveState(start.params, start.opt_state, start.step, clip_norm)
 
@@ -95,18 +115,16 @@ def adaptive_dpsgd(
         clipped = dataclasses.replace(clipped_grad, clip_norm=state.clip_norm)
         total, norms = clipped(state.params, batch, mask, examples_key)
         std = sum_noise * state.clip_norm
-        grads = algorithms.noisy_mean(
-            noise_key, total, std=std, divisor=sampler.expected_batch_size
-        )
-        plain = algorithms.State(state.params, state.opt_state, state.step)
-        moved = algorithms.apply_gradient(optimizer, plain, grads)
+        grads = _step.noisy_mean(noise_key, total, std=std, divisor=sampler.expected_batch_size)
+        plain = State(state.params, state.opt_state, state.step)
+        updated = _step.apply_gradient(optimizer, plain, grads)
         below = jnp.where(mask, jnp.where(norms <= state.clip_norm, 0.5, -0.5), 0.0).sum()
         noisy = below + count_noise * jax.random.normal(count_key)
         share = noisy / sampler.expected_batch_size + 0.5
         clip_norm = state.clip_norm * jnp.exp(-rate * (share - target_quantile))
         clip_norm = jnp.maximum(clip_norm, smallest)
-        info = algorithms.dpsgd_info(norms, mask, state.clip_norm)
-        return AdaptiveState(moved.params, moved.opt_state, moved.step, clip_norm), info
+        info = _step.dpsgd_info(norms, mask, state.clip_norm)
+        return AdaptiveState(updated.params, updated.opt_state, updated.step, clip_norm), info
 
     def event(steps: int) -> "DpEvent":
         return inner.event(steps)
@@ -115,7 +133,7 @@ def adaptive_dpsgd(
 
 
 def _sum_noise(noise_multiplier: float, count_noise: float) -> float:
-    """Returns z_sum, with which sum and count together have noise multiplier z."""
+    """Returns z_sum such that sum and count together have noise multiplier z."""
     _check.positive(noise_multiplier=noise_multiplier, count_noise=count_noise)
     if count_noise <= noise_multiplier / 2:
         raise ValueError(

@@ -1,43 +1,46 @@
-"""Training algorithms: pure functions over any optax optimiser, each with its privacy event.
+"""Training algorithms: pure functions for any optax optimiser, each with its privacy event.
 
 In the shapes below `b` counts the rows of a padded batch.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from jaxpriv import _check, _tree
-from jaxpriv._types import Batch, Loss, Params, Sampler, Scalar
-from jaxpriv.grads import ClippedGrad, microbatching
-from jaxpriv.grads.microbatching import MicrobatchSize
-from jaxpriv.training import _arguments
+from jaxpriv import _check
+from jaxpriv._types import Batch, Loss, Params, Sampler
+from jaxpriv.grads import ClippedGrad, MicrobatchSize, _microbatching
+from jaxpriv.training import _arguments, _step
+from jaxpriv.training._step import State
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
+__all__ = ["Algorithm", "AlgorithmState", "SgdInfo", "dpsgd", "sgd"]
 
-class State(NamedTuple):
-    """State of SGD and DP-SGD.
 
-    params: trainable leaves.
-    opt_state: state of the optax optimiser.
-    step: steps done.
-    """
+class AlgorithmState(Protocol):
+    """What the state of every algorithm has."""
 
-    params: Params
-    opt_state: PyTree
-    step: Int[Array, ""]
+    @property
+    def params(self) -> Params:
+        """Parameters that are evaluated and released."""
+        ...
+
+    @property
+    def step(self) -> Int[Array, ""]:
+        """Number of steps done."""
+        ...
 
 
 class SgdInfo(NamedTuple):
     """Diagnostics of an SGD step. Not private.
 
-    loss: mean over the batch, before the step.
+    loss: mean loss over the batch, before the step.
     batch_size: number of real rows.
     num_nonfinite: number of real rows whose loss is NaN or infinite.
     """
@@ -47,31 +50,28 @@ class SgdInfo(NamedTuple):
     num_nonfinite: Int[Array, ""]
 
 
-class DpsgdInfo(NamedTuple):
-    """Diagnostics of a DP-SGD step. Not private: do not publish them.
-
-    mean_norm: mean norm of the per-example gradients before clipping, over the finite ones.
-    clipped_share: share of the finite gradients with a norm above the clip norm.
-    batch_size: number of real rows; 0 is legal.
-    num_nonfinite: number of real rows whose gradient is NaN or infinite and counts as zero.
-    """
-
-    mean_norm: Float[Array, ""]
-    clipped_share: Float[Array, ""]
-    batch_size: Int[Array, ""]
-    num_nonfinite: Int[Array, ""]
-
-
 class Algorithm(NamedTuple):
     """A training algorithm.
 
-    init: (params) -> state, which has at least `params` and `step`, as State has.
-    update: (key, state, batch, mask) -> (state, Info).
-    sampler: draws the batches that `event` assumes.
-    event: (steps) -> their dp_accounting event.
+    init: `init(params) -> state`.
+    update: `update(key, state, batch, mask) -> (state, info)`; a step.
+    sampler: draws the batches; `event` assumes this sampler.
+    event: `event(steps)`, the dp_accounting event of that many steps.
+
+    Example:
+      >>> import jax, jax.numpy as jnp, optax
+      >>> from jaxpriv import sampling, training
+      >>> alg = training.sgd(
+      ...     lambda w, x, key: jnp.dot(w, x), optax.sgd(0.5), sampling.full_batch(2)
+      ... )
+      >>> state = alg.init(jnp.zeros(2))
+      >>> indices, mask = alg.sampler.sample(jax.random.key(0))
+      >>> state, info = alg.update(jax.random.key(1), state, jnp.eye(2)[indices], mask)
+      >>> int(state.step), state.params.tolist()
+      (1, [-0.25, -0.25])
     """
 
-    init: Callable[[Params], Any]
+    init: Callable[[Params], AlgorithmState]
     update: Callable[[PRNGKeyArray, Any, Batch, Bool[Array, " b"]], tuple[Any, Any]]
     sampler: Sampler
     event: Callable[[int], "DpEvent"]
@@ -84,12 +84,12 @@ def sgd(
     *,
     microbatch_size: MicrobatchSize = None,
 ) -> Algorithm:
-    """Follows the mean gradient of each batch. No privacy.
+    """Minimises a loss by the mean gradient of each batch, without privacy.
 
     Args:
       loss: `loss(params, example, key)`, a scalar for one example.
       optimizer: any optax transformation.
-      sampler: any; the mean is over the rows that were drawn.
+      sampler: any sampler; the mean is taken over the rows that it draws.
       microbatch_size: number of rows processed at a time, or "auto", as for `clipped_grad`.
 
     Returns:
@@ -97,10 +97,21 @@ def sgd(
 
     Raises:
       ValueError: if an argument is of the wrong kind.
+
+    Example:
+      >>> import jax, jax.numpy as jnp, optax
+      >>> from jaxpriv import sampling
+      >>> def loss(w, x, key):
+      ...     return (w - x) ** 2
+      >>> alg = sgd(loss, optax.sgd(0.5), sampling.full_batch(3))
+      >>> x, mask = jnp.array([1.0, 2.0, 6.0]), jnp.ones(3, bool)
+      >>> state, info = alg.update(jax.random.key(0), alg.init(jnp.float32(0)), x, mask)
+      >>> float(state.params)  # the mean
+      3.0
     """
     _arguments.check_optimizer(optimizer)
     _arguments.check_sampler(sampler)
-    microbatching.check_size(microbatch_size)
+    _microbatching.check_size(microbatch_size)
     if not callable(loss):
         raise ValueError(
             f"Expected loss(params, example, key) as a function, got {type(loss).__name__}."
@@ -120,7 +131,7 @@ def sgd(
         size = rows if microbatch_size is None else microbatch_size
         if size == "auto":
             example = jax.tree.map(lambda x: x[0], batch)
-            size = microbatching.suggested_size(
+            size = _microbatching.suggested_size(
                 loss, state.params, example, keys[0], batch_size=rows
             )
 
@@ -128,12 +139,12 @@ def sgd(
             grad = jax.grad(total_loss, has_aux=True)
             return grad(state.params, batch, mask, keys)
 
-        grads, losses = microbatching.accumulate(sum_rows, batch, mask, keys, size=size)
+        grads, losses = _microbatching.accumulate(sum_rows, batch, mask, keys, size=size)
         count = jnp.maximum(mask.sum(), 1)
         grads = jax.tree.map(lambda g: g / count.astype(g.dtype), grads)
         value = jnp.where(mask, losses, 0).sum() / count.astype(losses.dtype)
         info = SgdInfo(value, mask.sum(), (mask & ~jnp.isfinite(losses)).sum())
-        return apply_gradient(optimizer, state, grads), info
+        return _step.apply_gradient(optimizer, state, grads), info
 
     def event(steps: int) -> "DpEvent":
         import dp_accounting
@@ -151,18 +162,18 @@ def dpsgd(
     *,
     noise_multiplier: float,
 ) -> Algorithm:
-    """Follows noisy sums of clipped per-example gradients (DP-SGD).
+    """Minimises a loss by noisy sums of clipped per-example gradients (DP-SGD).
 
-    g = (sum_i clip(g_i) + N(0, (z C)^2 I)) / expected batch size. The divisor is public if the
-    number of records is, as is assumed; an empty batch is noised, applied and counted like any
+    g = (sum_i clip(g_i) + N(0, (z C)^2 I)) / expected batch size. The number of records is taken
+    to be public, and so the divisor is; an empty batch is noised, applied and counted like any
     other. A step is the sampler's event with noise multiplier z, under either relation.
 
     Args:
-      clipped_grad: from `grads.clipped_grad`; it has the clip norm C.
-      optimizer: any optax transformation; it sees private gradients only.
+      clipped_grad: result of `grads.clipped_grad`, with clip norm C.
+      optimizer: any optax transformation; it receives private gradients only.
       sampler: `sampling.poisson` or `sampling.full_batch`.
-      noise_multiplier: z = standard deviation of the noise on the sum / C; 0 gives no privacy
-        (epsilon is infinite).
+      noise_multiplier: z, the standard deviation of the noise on the sum divided by C; 0 gives no
+        privacy (epsilon is infinite).
 
     Returns:
       The algorithm.
@@ -173,6 +184,17 @@ def dpsgd(
 
     References:
       Abadi et al., Deep Learning with Differential Privacy, 2016, Algorithm 1.
+
+    Example:
+      >>> import jax.numpy as jnp, optax
+      >>> from jaxpriv import accounting, grads, sampling
+      >>> grad = grads.clipped_grad(lambda w, x, key: jnp.sum((w - x) ** 2), clip_norm=1.0)
+      >>> sampler = sampling.poisson(10_000, sampling_prob=0.01)
+      >>> alg = dpsgd(grad, optax.adam(1e-3), sampler, noise_multiplier=1.0)
+      >>> event = alg.event(steps=1000)
+      >>> epsilon = accounting.epsilon(event, delta=1e-5, relation="add_or_remove_one")
+      >>> round(epsilon, 1)
+      1.8
     """
     _check.attributes(
         ("clip_norm", "sensitivity"),
@@ -189,57 +211,15 @@ def dpsgd(
     def update(key, state, batch, mask):
         examples_key, noise_key = jax.random.split(key)
         total, norms = clipped_grad(state.params, batch, mask, examples_key)
-        grads = noisy_mean(noise_key, total, std=std, divisor=sampler.expected_batch_size)
-        return apply_gradient(optimizer, state, grads), dpsgd_info(
-            norms, mask, clipped_grad.clip_norm
-        )
+        grads = _step.noisy_mean(noise_key, total, std=std, divisor=sampler.expected_batch_size)
+        info = _step.dpsgd_info(norms, mask, clipped_grad.clip_norm)
+        return _step.apply_gradient(optimizer, state, grads), info
 
     def event(steps: int) -> "DpEvent":
         _check.positive_int(steps=steps)
         return sampler.event(noise_multiplier=noise_multiplier, steps=steps)
 
     return Algorithm(_initialiser(optimizer), update, sampler, event)
-
-
-def noisy_mean(key: PRNGKeyArray, total: PyTree, *, std: Scalar, divisor: float) -> PyTree:
-    """Adds noise to a sum and divides it by a public constant, in this order.
-
-    Args:
-      key: PRNG key.
-      total: a clipped sum.
-      std: standard deviation of the noise on the sum.
-      divisor: public constant, independent of the batch that was drawn.
-
-    Returns:
-      (total + N(0, std^2 I)) / divisor, float32 or wider.
-    """
-    noise = _tree.normal_like(key, total, std=std)
-    return jax.tree.map(lambda t, n: (t + n) / divisor, total, noise)
-
-
-def dpsgd_info(norms: Float[Array, " b"], mask: Bool[Array, " b"], clip_norm: Scalar) -> DpsgdInfo:
-    """Summarises the gradient norms of one step.
-
-    Args:
-      norms: norms of the gradients before clipping; inf where a gradient is not finite.
-      mask: which rows are real.
-      clip_norm: C.
-
-    Returns:
-      The Info of a DP-SGD step.
-    """
-    is_finite = mask & jnp.isfinite(norms)
-
-    def mean(values):
-        count = jnp.maximum(is_finite.sum(), 1).astype(norms.dtype)
-        return jnp.where(is_finite, values, 0).sum() / count
-
-    return DpsgdInfo(
-        mean_norm=mean(norms),
-        clipped_share=mean((norms > clip_norm).astype(norms.dtype)),
-        batch_size=mask.sum(),
-        num_nonfinite=(mask & ~is_finite).sum(),
-    )
 
 
 def _one_example(losses: PyTree) -> str:
@@ -255,22 +235,3 @@ def _initialiser(optimizer: optax.GradientTransformation) -> Callable[[Params], 
         return State(params, optimizer.init(params), jnp.int32(0))
 
     return init
-
-
-def apply_gradient(optimizer: optax.GradientTransformation, state: State, grads: PyTree) -> State:
-    """Takes one step of the optimiser.
-
-    Args:
-      optimizer: any optax transformation.
-      state: the state before the step.
-      grads: like the parameters, of any float type.
-
-    Returns:
-      The state after the step; parameters keep their types.
-    """
-    grads = jax.tree.map(lambda g, p: g.astype(p.dtype), grads, state.params)
-    # optax's Adam family raises a float to an int32 power.
-    with jax.numpy_dtype_promotion("standard"):
-        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-    params = jax.tree.map(lambda p, u: p + u.astype(p.dtype), state.params, updates)
-    return State(params, opt_state, state.step + 1)

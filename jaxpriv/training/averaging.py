@@ -1,6 +1,6 @@
 """Averages of the parameters over training.
 
-They have no privacy cost, since averaging released parameters is post-processing.
+They have no privacy cost: averaging released parameters is post-processing.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,9 @@ from jaxtyping import Array, Int
 from jaxpriv import _check
 from jaxpriv._types import Params
 from jaxpriv.training import _arguments
-from jaxpriv.training.algorithms import Algorithm, State
+from jaxpriv.training.algorithms import Algorithm, AlgorithmState
+
+__all__ = ["AveragedState", "averaged"]
 
 
 class AveragedState(NamedTuple):
@@ -22,17 +24,17 @@ class AveragedState(NamedTuple):
     average: average of the parameters so far.
     """
 
-    inner: State
+    inner: AlgorithmState
     average: Params
 
     @property
     def params(self) -> Params:
-        """Returns the average, which is evaluated and released."""
+        """The average, which is evaluated and released."""
         return self.average
 
     @property
     def step(self) -> Int[Array, ""]:
-        """Returns the steps done."""
+        """Number of steps done."""
         return self.inner.step
 
 
@@ -40,22 +42,32 @@ def averaged(alg: Algorithm, *, decay: float) -> Algorithm:
     """Adds an exponential moving average of the parameters to an algorithm.
 
     average <- d average + (1 - d) params with d = min(decay, (1 + t) / (10 + t)) at step t, so
-    that the first steps are forgotten. The average depends on released parameters alone, so its
-    guarantee is that of the algorithm.
+    that the initial parameters lose their weight quickly. The average is a function of released
+    parameters, so its guarantee is that of the algorithm.
 
     Args:
-      alg: from `sgd`, `dpsgd` or `adaptive_dpsgd`.
-      decay: in (0, 1); the average reaches back about 1 / (1 - decay) steps.
+      alg: algorithm, such as `dpsgd(...)`.
+      decay: decay rate, in (0, 1); the average spans about 1 / (1 - decay) steps.
 
     Returns:
-      The algorithm; `state.params` is the average, `state.inner` the algorithm's own state.
+      The algorithm; `state.params` is the average, `state.inner` the state of `alg`.
 
     Raises:
-      ValueError: if decay is not in (0, 1).
+      ValueError: if decay is not in (0, 1), or alg is not an algorithm.
 
     References:
       De et al., Unlocking High-Accuracy Differentially Private Image Classification through
       Scale, 2022, section 4.
+
+    Example:
+      >>> import jax, jax.numpy as jnp, optax
+      >>> from jaxpriv import sampling, training
+      >>> sgd = training.sgd(lambda w, x, key: w * x, optax.sgd(1.0), sampling.full_batch(1))
+      >>> alg = averaged(sgd, decay=0.99)
+      >>> args = jnp.ones(1), jnp.ones(1, bool)
+      >>> state, info = alg.update(jax.random.key(0), alg.init(jnp.float32(0)), *args)
+      >>> float(state.inner.params), round(float(state.params), 2)
+      (-1.0, -0.82)
     """
     _check.open_unit(decay=decay)
     _arguments.check_algorithm(alg=alg)

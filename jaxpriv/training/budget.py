@@ -1,30 +1,30 @@
-"""Privacy budgets: the number of steps that they allow, and the epsilon of a run.
+"""Privacy budgets."""
 
-In the shapes below `e` counts evaluations.
-"""
-
-import contextlib
-import warnings
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from jaxtyping import Float
-
-from jaxpriv import _check, accounting
+from jaxpriv import _check
 from jaxpriv._types import RELATIONS, Relation
-from jaxpriv.training.algorithms import Algorithm
 
-_MAX_CURVE_POINTS = 20
+__all__ = ["Budget"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """A target (epsilon, delta) guarantee, which limits the number of steps.
+    """Target (epsilon, delta) guarantee, which limits the number of steps of `fit`.
 
     epsilon: in nats; > 0.
-    delta: in (0, 1); below 1 / number of records.
-    relation: which data sets are neighbours, `add_or_remove_one` or `replace_one`.
+    delta: in (0, 1); should be below 1 / number of records.
+    relation: how neighbouring data sets differ, `add_or_remove_one` or `replace_one`.
+
+    Raises:
+      ValueError: if an argument is out of range.
+
+    Example:
+      >>> Budget(epsilon=4.0, delta=1e-5, relation="add_or_remove_one").epsilon
+      4.0
+      >>> Budget(epsilon=4.0, delta=1.5, relation="add_or_remove_one")
+      Traceback (most recent call last):
+      ValueError: Expected 0 < delta < 1, got delta=1.5.
     """
 
     epsilon: float
@@ -35,79 +35,3 @@ class Budget:
         _check.positive(epsilon=self.epsilon)
         _check.open_unit(delta=self.delta)
         _check.one_of(RELATIONS, relation=self.relation)
-
-
-def check(budget: object) -> None:
-    """Raises ValueError unless the argument is a Budget or None."""
-    if budget is not None and not isinstance(budget, Budget):
-        raise ValueError(
-            "Expected budget=training.Budget(epsilon=..., delta=..., relation=...), "
-            f"got {type(budget).__name__}."
-        )
-
-
-def steps_within(alg: Algorithm, budget: Budget, steps: int) -> int:
-    """Finds how many of the steps a budget allows; warns if these are fewer.
-
-    Args:
-      alg: the algorithm.
-      budget: the target guarantee.
-      steps: number of steps that the caller asks for.
-
-    Returns:
-      The largest number of steps, at most `steps`, whose epsilon is within the budget.
-
-    Raises:
-      ValueError: if the budget does not allow one step.
-    """
-    accounting.warn_if_large(budget.delta, alg.sampler.num_examples, stacklevel=4)
-    with _without_delta_warning():
-        allowed = accounting.max_steps(
-            alg.event,
-            epsilon=budget.epsilon,
-            delta=budget.delta,
-            relation=budget.relation,
-            at_most=steps,
-        )
-    if allowed < 1:
-        raise ValueError(
-            f"One step exceeds the budget of epsilon={budget.epsilon} at delta={budget.delta}: "
-            "increase noise_multiplier or epsilon."
-        )
-    if allowed < steps:
-        warnings.warn(
-            f"The budget of epsilon={budget.epsilon} allows {allowed} of the {steps} steps: "
-            f"training ends there. A learning-rate schedule over {steps} steps is cut short.",
-            stacklevel=3,
-        )
-    return allowed
-
-
-def epsilon_after(alg: Algorithm, budget: Budget, steps: Sequence[int]) -> Float[np.ndarray, " e"]:
-    """Computes the epsilon after each of several step counts, never understated.
-
-    With many counts, the epsilon of a later one stands for those before it.
-
-    Args:
-      alg: the algorithm.
-      budget: names delta and relation.
-      steps: increasing step counts.
-
-    Returns:
-      epsilon after each count.
-    """
-    points = np.linspace(0, len(steps) - 1, min(len(steps), _MAX_CURVE_POINTS))
-    counts = np.asarray(steps)[np.unique(points.round()).astype(int)]
-    with _without_delta_warning():
-        curve = accounting.epsilon_curve(
-            alg.event(1), counts.tolist(), delta=budget.delta, relation=budget.relation
-        )
-    return curve[np.searchsorted(counts, steps)]
-
-
-@contextlib.contextmanager
-def _without_delta_warning() -> Iterator[None]:
-    """Silences the accountant's copy of the warning that `steps_within` has given."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", accounting.LargeDeltaWarning)
-        yield

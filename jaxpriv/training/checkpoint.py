@@ -1,15 +1,14 @@
 """Checkpoints of a run: orbax writes the arrays, and a manifest written last commits them.
 
-A checkpoint is a folder of files and `manifest.json`, which has the SHA-256 of each. Without a
-manifest it does not exist, so a kill at any moment leaves whole checkpoints only. A checkpoint
-with a wrong hash is passed over for the one before it. Nothing is ever unpickled.
+A checkpoint is a folder of files and a `manifest.json` with their SHA-256 hashes. A folder
+without a manifest is not a checkpoint, so a kill at any moment leaves complete checkpoints only.
+A checkpoint with a wrong hash is skipped and the previous one is used. Nothing is unpickled.
 """
 
 import hashlib
 import json
 import os
 import shutil
-import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,16 +23,19 @@ from jaxtyping import PyTree
 from jaxpriv import _check, _files
 from jaxpriv.training import _identity
 
+__all__ = ["Checkpoints", "SavedCheckpoint"]
+
 _MANIFEST = "manifest.json"
 _FORMAT = 2
+"""Version of the layout; checkpoints of another version count as damaged."""
 
 
 class SavedCheckpoint(NamedTuple):
-    """A checkpoint whose hashes are right.
+    """A checkpoint whose hashes match.
 
-    step: its number.
+    step: number of the checkpoint.
     extra: JSON values that were saved beside the arrays.
-    path: its folder.
+    path: folder of the checkpoint.
     """
 
     step: int
@@ -44,11 +46,11 @@ class SavedCheckpoint(NamedTuple):
         """Reads the arrays.
 
         Args:
-          like: a tree of the structure that was saved; leaves that are PRNG keys give the type
-            of the keys, others do not matter.
+          like: a tree of the structure that was saved. A leaf that is a PRNG key gives the type
+            of the key; the values of all other leaves are ignored.
 
         Returns:
-          The tree, with NumPy arrays and keys as they were saved.
+          The tree, with the NumPy arrays and keys that were saved.
         """
         import orbax.checkpoint as ocp
 
@@ -63,9 +65,21 @@ class SavedCheckpoint(NamedTuple):
 class Checkpoints:
     """A folder of checkpoints of one run.
 
-    directory: created if missing; used by one run only.
+    directory: folder, created if missing; each run needs its own.
     seconds: minimum time between two checkpoints.
-    keep: number of checkpoints that are kept; None keeps all.
+    keep: number of checkpoints to keep; None keeps all.
+
+    Raises:
+      ValueError: if seconds is negative or keep is not a positive whole number.
+
+    Example:
+      >>> import tempfile
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     checkpoints = Checkpoints(directory=folder)
+      ...     checkpoints.save(100, {"w": np.ones(2)}, identity={"run": "1"})
+      ...     saved = checkpoints.latest(identity={"run": "1"})
+      ...     print(saved.step, saved.restore({"w": 0}))
+      100 {'w': array([1., 1.])}
     """
 
     directory: str | os.PathLike[str]
@@ -85,13 +99,13 @@ class Checkpoints:
         identity: Mapping[str, str],
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        """Writes a checkpoint; it counts once its manifest is in place.
+        """Writes a checkpoint, and deletes those beyond `keep`.
 
         Args:
-          step: its number; the largest is the newest.
+          step: number of the checkpoint; the largest is the newest.
           tree: arrays and PRNG keys.
           identity: description of the run.
-          extra: JSON values, stored in the manifest.
+          extra: JSON values to store beside the arrays.
         """
         import orbax.checkpoint as ocp
 
@@ -112,16 +126,16 @@ class Checkpoints:
                 shutil.rmtree(self._path(old))
 
     def latest(self, *, identity: Mapping[str, str]) -> SavedCheckpoint | None:
-        """Finds the newest checkpoint whose hashes are right.
+        """Finds the newest checkpoint whose hashes match.
 
         Args:
-          identity: description of the run that looks for it.
+          identity: description of the current run.
 
         Returns:
-          The checkpoint, or None. A damaged one is passed over with a warning.
+          The checkpoint, or None. A damaged one is skipped with a warning.
 
         Raises:
-          ValueError: if the folder has checkpoints of a run with another description.
+          ValueError: if the checkpoint belongs to a run with another description.
         """
         for step in reversed(self._steps()):
             saved = self.find(step, identity=identity)
@@ -130,7 +144,18 @@ class Checkpoints:
         return None
 
     def find(self, step: int, *, identity: Mapping[str, str]) -> SavedCheckpoint | None:
-        """Finds the checkpoint of one number; see `latest`."""
+        """Finds the checkpoint with a given number.
+
+        Args:
+          step: number of the checkpoint.
+          identity: description of the current run.
+
+        Returns:
+          The checkpoint, or None if it is absent or, with a warning, if it is damaged.
+
+        Raises:
+          ValueError: if the checkpoint belongs to a run with another description.
+        """
         path = self._path(step)
         try:
             manifest = json.loads((path / _MANIFEST).read_text("utf8"))
@@ -141,7 +166,7 @@ class Checkpoints:
         except (OSError, ValueError, KeyError, TypeError):
             is_intact, extra, saved_identity = False, {}, {}
         if not is_intact:
-            warnings.warn(f"Passing over a damaged checkpoint: {path}.", stacklevel=3)
+            warnings.warn(f"Skipping a damaged checkpoint: {path}.", stacklevel=3)
             return None
         if difference := _identity.difference(saved_identity, identity):
             raise ValueError(
@@ -159,126 +184,6 @@ class Checkpoints:
         return sorted(int(name) for name in names if name.isdigit())
 
 
-class PartialRun(NamedTuple):
-    """A run up to some step.
-
-    state: of the algorithm.
-    steps_done: steps up to which it got.
-    infos: the algorithm's Info of each chunk, every leaf [steps, ...].
-    chunk_ends: steps done at the end of each chunk.
-    metrics: result of `evaluate` after each chunk.
-    first_step: steps that the initial state had done; the Info begins there.
-    planned_steps: number of steps that was asked for.
-    planned_at: steps done when it was asked for.
-    is_stopped: whether `evaluate` ended the run.
-    """
-
-    state: PyTree
-    steps_done: int
-    infos: list[PyTree]
-    chunk_ends: list[int]
-    metrics: list[dict[str, np.ndarray]]
-    first_step: int
-    planned_steps: int
-    planned_at: int
-    is_stopped: bool = False
-
-    def info(self) -> PyTree:
-        """Joins the Info of all steps."""
-        count = self.steps_done - self.first_step
-        return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *self.infos)
-
-    def stacked_metrics(self) -> dict[str, np.ndarray]:
-        """Stacks the results of `evaluate` by name."""
-        names = self.metrics[0] if self.metrics else {}
-        return {name: np.stack([metrics[name] for metrics in self.metrics]) for name in names}
-
-
-class RunCheckpointer:
-    """Saves a run at most every `seconds` and restores it."""
-
-    def __init__(self, checkpoints: Checkpoints | None, identity: Mapping[str, str]) -> None:
-        """Sets up the checkpointer.
-
-        Args:
-          checkpoints: the folder; None saves nothing.
-          identity: description of the run.
-        """
-        self._checkpoints = checkpoints
-        self._identity = identity
-        self._saved_at = time.monotonic()
-
-    def restore(self, start: PartialRun, info_like: PyTree) -> PartialRun:
-        """Finds where the run stopped.
-
-        Args:
-          start: the run before its first step.
-          info_like: a tree of the structure of the Info.
-
-        Returns:
-          The run as it was saved, with the plan of `start` if that has more steps; or `start`.
-
-        Raises:
-          ValueError: if more steps were planned when the checkpoint was written.
-        """
-        saved = self._checkpoints and self._checkpoints.latest(identity=self._identity)
-        if not saved:
-            return start
-        extra = saved.extra
-        if extra["planned_steps"] > start.planned_steps:
-            raise ValueError(
-                f"Expected steps >= {extra['planned_steps']}, the number planned in the "
-                f"checkpoint {saved.path}, got {start.planned_steps}."
-            )
-        names = extra["metric_names"]
-        like = {"state": start.state, "info": info_like, "metrics": dict.fromkeys(names, 0)}
-        leaves = saved.restore(_leaves(like))
-        trees = {k: jax.tree.unflatten(jax.tree.structure(like[k]), leaves[k]) for k in like}
-        is_extended = start.planned_steps > extra["planned_steps"]
-        return PartialRun(
-            state=jax.tree.map(jnp.asarray, trees["state"]),
-            steps_done=saved.step,
-            infos=[trees["info"]],
-            chunk_ends=extra["chunk_ends"],
-            metrics=[
-                {name: trees["metrics"][name][i] for name in names}
-                for i in range(len(extra["chunk_ends"]) if names else 0)
-            ],
-            first_step=start.first_step,
-            planned_steps=start.planned_steps,
-            planned_at=saved.step if is_extended else extra["planned_at"],
-            is_stopped=extra["is_stopped"] and not is_extended,
-        )
-
-    def save(self, run: PartialRun, *, is_last: bool) -> None:
-        """Saves a run if it ends here, or if the last checkpoint is old enough.
-
-        Args:
-          run: up to the end of a chunk.
-          is_last: whether the run ends here.
-        """
-        if self._checkpoints is None:
-            return
-        if not is_last and time.monotonic() - self._saved_at < self._checkpoints.seconds:
-            return
-        metrics = run.stacked_metrics()
-        extra = {
-            "metric_names": sorted(metrics),
-            "chunk_ends": run.chunk_ends,
-            "planned_steps": run.planned_steps,
-            "planned_at": run.planned_at,
-            "is_stopped": run.is_stopped,
-        }
-        tree = {"state": run.state, "info": run.info(), "metrics": metrics}
-        self._checkpoints.save(run.steps_done, _leaves(tree), identity=self._identity, extra=extra)
-        self._saved_at = time.monotonic()
-
-
-def _leaves(tree: dict[str, PyTree]) -> dict[str, list[Any]]:
-    """Lists the leaves: what is saved must not depend on how containers are written down."""
-    return {name: jax.tree.leaves(part) for name, part in tree.items()}
-
-
 def _is_key(leaf: Any) -> bool:
     dtype = getattr(leaf, "dtype", None)
     return dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
@@ -291,7 +196,7 @@ def _unwrap_key(leaf: Any) -> np.ndarray:
 def _wrap_key(like: Any, array: np.ndarray) -> Any:
     if not _is_key(like):
         return array
-    # An abstract key has no implementation that can be asked for, but its type has a name.
+    # jax.random.key_impl needs a concrete key; an abstract one has only a type.
     return jax.random.wrap_key_data(jnp.asarray(array), impl=_key_impl(like))
 
 
@@ -301,7 +206,7 @@ def _key_impl(like: Any) -> Any:
 
 
 def _hashes(path: Path) -> dict[str, str]:
-    """SHA-256 of every file of a checkpoint except its manifest."""
+    """Computes the SHA-256 of every file of a checkpoint except its manifest."""
     files = sorted(p for p in path.rglob("*") if p.is_file() and p.name != _MANIFEST)
     files += sorted((path / "arrays").rglob(_MANIFEST))
     return {
@@ -310,7 +215,7 @@ def _hashes(path: Path) -> dict[str, str]:
 
 
 def _commit(path: Path, text: str) -> None:
-    """Writes the manifest, after all files that it vouches for have reached the disk."""
+    """Writes the manifest once all files that it lists have reached the disk."""
     for folder, _, names in os.walk(path.parent):
         for name in names:
             _sync(Path(folder) / name)

@@ -1,13 +1,12 @@
-"""Trains one model: the steps of an algorithm as compiled scans over chunks of an epoch.
+"""Trains one model, in compiled scans of at most an epoch.
 
 In the shapes below `n` counts records and `e` evaluations.
 """
 
-import contextlib
 import functools
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -15,23 +14,31 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray, PyTree
 
-from jaxpriv import _check, _tree
+from jaxpriv import _check
 from jaxpriv._types import Params
-from jaxpriv.training import _arguments, _identity
-from jaxpriv.training import budget as budgets
+from jaxpriv.training import _arguments, _identity, _scan, _spending
+from jaxpriv.training._run import PartialRun, RunCheckpointer
 from jaxpriv.training.algorithms import Algorithm
 from jaxpriv.training.budget import Budget
-from jaxpriv.training.checkpoint import Checkpoints, PartialRun, RunCheckpointer
+from jaxpriv.training.checkpoint import Checkpoints
+
+__all__ = ["Evaluation", "History", "fit"]
 
 _MIN_CHUNK = 10
+"""Minimum number of steps between two evaluations."""
 
 
 class Evaluation(NamedTuple):
     """Result of one call of `evaluate`.
 
-    metrics: numbers or arrays by name, the same names at every call.
-    stop: whether training ends here. This is a choice made on released parameters, so the
-      guarantee stays that of the planned steps.
+    metrics: numbers or arrays by name; every call must return the same names.
+    stop: whether training ends here. The choice depends on released parameters, so the guarantee
+      remains that of the planned steps.
+
+    Example:
+      >>> losses = [0.9, 0.5, 0.49]
+      >>> Evaluation({"loss": losses[-1]}, stop=losses[-2] - losses[-1] < 0.05)
+      Evaluation(metrics={'loss': 0.49}, stop=True)
     """
 
     metrics: Mapping[str, Any]
@@ -41,14 +48,14 @@ class Evaluation(NamedTuple):
 class History(NamedTuple):
     """Record of a run.
 
-    info: the algorithm's Info, every leaf [steps, ...]; states itself whether it is private.
-    evaluated_at: steps done at the end of each chunk, where `evaluate` was called.
+    info: diagnostics of the algorithm, every leaf [steps, ...]; those of DP-SGD are not private.
+    evaluated_at: number of steps done at the end of each chunk, where `evaluate` was called.
     metrics: results of `evaluate`, by name.
-    planned_steps: number of steps whose event is the guarantee of the run.
-    steps_done: number of steps; fewer if `evaluate` stopped the run.
-    epsilon: of the planned steps at the budget's delta; None without a budget.
-    epsilon_curve: of the steps up to each evaluation, never understated; None without a budget.
-      One of these is a guarantee only for parameters that were chosen before training.
+    planned_steps: number of planned steps, whose event is the guarantee of the run.
+    steps_done: number of steps done; fewer than planned if `evaluate` stopped the run.
+    epsilon: epsilon of the planned steps at the budget's delta; None without a budget.
+    epsilon_curve: epsilon of the steps up to each evaluation, never understated; None without a
+      budget. An entry is a guarantee only for parameters that were chosen before training.
     """
 
     info: PyTree
@@ -73,41 +80,52 @@ def fit(
 ) -> tuple[Any, History]:
     """Trains one model.
 
-    Step t draws from fold_in(key, t), so neither the length of the chunks nor a kill and a
-    resumption changes anything, and a run that is continued under the same key equals the
-    uninterrupted one bit for bit. The guarantee of the run is `alg.event(steps)`, the event of
-    all steps planned at this call, wherever `evaluate` ends it: the place where a run ends
-    depends on parameters that were released before.
+    Step t draws from fold_in(key, t), so the result depends neither on the chunks nor on
+    interruptions: a run that is continued under the same key equals the uninterrupted one bit for
+    bit. The guarantee of the run is `alg.event(steps)`, the event of all steps planned at this
+    call, even if `evaluate` ends the run earlier: when a run ends depends on released parameters.
 
     Args:
-      key: PRNG key. To reuse it with initial parameters repeats the noise; to reuse it with a
-        state does not.
-      alg: from `sgd`, `dpsgd` or `adaptive_dpsgd`, `averaged` or not.
-      params: initial parameters; or the state of an earlier run, which is continued.
-      data: pytree with leading axis n, the sampler's number of examples.
+      key: PRNG key. Reusing it with initial parameters repeats the noise; reusing it with the
+        state of an earlier run does not.
+      alg: algorithm, such as `dpsgd(...)`.
+      params: initial parameters, or the state of an earlier run to be continued.
+      data: pytree with leading axis n, the number of examples of the sampler.
       steps: total number of steps, including those that the state has done.
-      budget: reduces the steps to those that it allows, with a warning.
-      evaluate: called on the host with the parameters and the steps done, after every epoch (at
+      budget: limits the number of steps, with a warning if it allows fewer.
+      evaluate: `evaluate(params, step) -> Evaluation`, called on the host after every epoch (at
         least 10 steps apart).
-      checkpoints: folder where the run is saved and looked for. After a kill the same call
-        continues to the same result. With more steps it continues a finished run.
+      checkpoints: folder of checkpoints. After an interruption the same call continues to the
+        same result; a call with more steps continues a finished run.
 
     Returns:
       The final state and the history.
 
     Raises:
       ValueError: if an argument is of the wrong kind, the data do not match the sampler, the
-        state is not of this algorithm or has done all steps, the budget does not allow one step,
-        or the checkpoints are of a run with other arguments.
+        state is of another algorithm or has done all steps, the budget does not allow one step,
+        or the checkpoints belong to a run with other arguments.
+
+    Example:
+      >>> import optax
+      >>> from jaxpriv import sampling, training
+      >>> def loss(w, example, key):
+      ...     x, y = example
+      ...     return (w * x - y) ** 2
+      >>> x = jnp.linspace(-1.0, 1.0, 50)
+      >>> alg = training.sgd(loss, optax.sgd(0.5), sampling.poisson(50, sampling_prob=0.5))
+      >>> state, history = fit(jax.random.key(0), alg, jnp.float32(0), (x, 3.0 * x), steps=40)
+      >>> round(float(state.params), 2), history.steps_done
+      (3.0, 40)
     """
     _arguments.check_run(key, alg, evaluate, checkpoints)
     _check.positive_int(steps=steps)
     _arguments.check_rows(data, alg)
-    budgets.check(budget)
+    _spending.check(budget)
     start = _initial_state(alg, params)
     first_step = int(start.step)
     if budget is not None:
-        steps = budgets.steps_within(alg, budget, steps)
+        steps = _spending.steps_within(alg, budget, steps)
     if steps <= first_step:
         raise ValueError(
             f"Expected steps > {first_step}, the number that the state has done, got {steps}."
@@ -125,7 +143,7 @@ def fit(
     run = _train(key, alg, data, run, evaluate, checkpointer)
     epsilon = curve = None
     if budget is not None:
-        spent = budgets.epsilon_after(alg, budget, [*run.chunk_ends, steps])
+        spent = _spending.epsilon_after(alg, budget, [*run.chunk_ends, steps])
         epsilon, curve = float(spent[-1]), spent[:-1]
     metrics = run.stacked_metrics()
     history = History(
@@ -142,10 +160,10 @@ def _train(
     evaluate: Callable[[Params, int], Evaluation] | None,
     checkpointer: RunCheckpointer,
 ) -> PartialRun:
-    """Runs the chunks that are left."""
+    """Runs the remaining chunks."""
     ends, length = _chunks(alg, run.planned_at, run.planned_steps)
     has_warned = False
-    with progress_bar(run.planned_steps) as advance:
+    with _scan.progress_bar(run.planned_steps) as advance:
         for end in ends:
             if end <= run.steps_done or run.is_stopped:
                 continue
@@ -169,7 +187,7 @@ def _train(
 
 
 def _chunks(alg: Algorithm, start: int, steps: int) -> tuple[list[int], int]:
-    """Cuts the steps into chunks of equal length, at most an epoch: their ends and the length."""
+    """Divides the steps into chunks of at most an epoch; returns their ends and their length."""
     epoch = max(_MIN_CHUNK, round(alg.sampler.num_examples / alg.sampler.expected_batch_size))
     length = math.ceil((steps - start) / math.ceil((steps - start) / epoch))
     return [min(first + length, steps) for first in range(start, steps, length)], length
@@ -204,26 +222,17 @@ def _evaluate(
 
 
 def _warn_if_not_finite(info: PyTree, num_steps: int) -> bool:
-    """Warns if examples of a chunk had gradients or losses that are not finite."""
+    """Warns if gradients or losses of a chunk are not finite."""
     counts = getattr(info, "num_nonfinite", None)
     dropped = 0 if counts is None else int(np.asarray(counts)[:num_steps].sum())
     if dropped:
         rows = int(np.asarray(info.batch_size)[:num_steps].sum())
-        warnings.warn(nonfinite_warning(dropped, rows), stacklevel=4)
+        warnings.warn(_scan.nonfinite_warning(dropped, rows), stacklevel=4)
     return dropped > 0
 
 
-def nonfinite_warning(dropped: int, rows: int) -> str:
-    """Formats the warning about gradients or losses that are not finite."""
-    return (
-        f"{dropped} of {rows} per-example gradients or losses are NaN or infinite. DP-SGD counts "
-        "such a gradient as zero, so training on them follows the noise alone: check the loss, "
-        "the learning rate and the data. info.num_nonfinite has the count of each step."
-    )
-
-
 def _initial_state(alg: Algorithm, params: Params) -> Any:
-    """Returns the state to begin with: the one given, or that of the initial parameters."""
+    """Returns the initial state: the given one, or that of the initial parameters."""
     is_state = isinstance(params, tuple) and hasattr(params, "params") and hasattr(params, "step")
     if not is_state:
         return alg.init(params)
@@ -233,11 +242,11 @@ def _initial_state(alg: Algorithm, params: Params) -> Any:
         [(jax.tree_util.keystr(path), leaf.shape, leaf.dtype) for path, leaf in leaves]
         for leaves in map(jax.tree_util.tree_leaves_with_path, (state, expected))
     )
-    for got, want in zip(given, wanted, strict=False):
-        if got != want:
+    for (path, shape, dtype), leaf in zip(wanted, given, strict=False):
+        if leaf != (path, shape, dtype):
             raise ValueError(
-                f"Expected a state of this algorithm, with {want[1]} {want[2]} at {want[0]}, "
-                f"got {got[1]} {got[2]} at {got[0]}."
+                f"Expected a state of this algorithm, with {shape} {dtype} at {path}, "
+                f"got {leaf[1]} {leaf[2]} at {leaf[0]}."
             )
     if jax.tree.structure(state) != jax.tree.structure(expected):
         raise ValueError(
@@ -248,50 +257,4 @@ def _initial_state(alg: Algorithm, params: Params) -> Any:
 
 @functools.partial(jax.jit, static_argnames=("alg", "length"))
 def _run_chunk(alg, length, key, state, data, num_steps):
-    return scan_steps(alg, length, key, state, data, num_steps, None)
-
-
-def scan_steps(
-    alg: Algorithm,
-    length: int,
-    key: PRNGKeyArray,
-    state: Any,
-    data: PyTree,
-    num_steps: Int[jax.Array, ""],
-    members: Int[jax.Array, " k"] | None,
-) -> tuple[Any, PyTree]:
-    """Scans over steps; those at or beyond `num_steps` change nothing.
-
-    Args:
-      alg: the algorithm.
-      length: number of steps to scan.
-      key: PRNG key of the run; step t draws from fold_in(key, t).
-      state: before the first of the steps.
-      data: pytree with leading axis n.
-      num_steps: total number of steps of the run.
-      members: indices of the records that the sampler draws from; None for all.
-
-    Returns:
-      The state and the Info, every leaf [length, ...].
-    """
-
-    def step(state, _):
-        sample_key, update_key = jax.random.split(jax.random.fold_in(key, state.step))
-        indices, mask = alg.sampler.sample(sample_key)
-        rows = indices if members is None else members[indices]
-        new, info = alg.update(update_key, state, _tree.take(data, rows), mask)
-        return _tree.where(state.step < num_steps, new, state), info
-
-    return jax.lax.scan(step, state, length=length)
-
-
-@contextlib.contextmanager
-def progress_bar(total: int) -> Iterator[Callable[[int], None]]:
-    """Shows a progress bar on a terminal, and nothing elsewhere."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("training", total=total)
-        yield lambda done: progress.update(task, completed=done)
+    return _scan.scan_steps(alg, length, key, state, data, num_steps, None)

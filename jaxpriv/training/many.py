@@ -1,4 +1,4 @@
-"""Trains many models, side by side by vmap or one after the other by map.
+"""Trains many models, in parallel by vmap or one after the other by map.
 
 In the shapes below `m` counts models, `n` the records of the pool and `k` those of one model.
 """
@@ -16,22 +16,28 @@ from jaxtyping import Array, Int, PyTree
 
 from jaxpriv import _check, _tree
 from jaxpriv._types import Keys, Params
-from jaxpriv.training import _arguments, _identity, loop
+from jaxpriv.training import _arguments, _identity, _scan
 from jaxpriv.training.algorithms import Algorithm
 from jaxpriv.training.checkpoint import Checkpoints
 
+__all__ = ["ManyInfo", "Strategy", "fit_many"]
+
 Strategy = Literal["vmap", "map"]
+"""How the models of a chunk are trained: in parallel, or one after the other."""
 
 _MAX_MODELS_BY_VMAP = 64
-_MAX_MODELS_BETWEEN_CHECKPOINTS = 8
 _MAX_BYTES_BY_VMAP = 2**30
+"""Bytes of parameters and optimiser state of the models of a chunk."""
+
+_MAX_MODELS_BETWEEN_CHECKPOINTS = 8
 
 
 class ManyInfo(NamedTuple):
     """Diagnostics of `fit_many`.
 
-    info: the algorithm's Info, every leaf [m, steps, ...].
-    strategy: "vmap" trains the models of a chunk side by side, "map" one after the other.
+    info: diagnostics of the algorithm, every leaf [m, steps, ...].
+    strategy: "vmap" if the models of a chunk were trained in parallel, "map" if one after the
+      other.
     chunk: number of models in one program.
     """
 
@@ -53,77 +59,101 @@ def fit_many(
     strategy: Literal["auto", "vmap", "map"] = "auto",
     checkpoints: Checkpoints | None = None,
 ) -> tuple[Any, ManyInfo]:
-    """Trains many models, each on its own members; equal to `fit` with the same keys.
+    """Trains many models, each on its own members.
+
+    Model i equals the result of `fit` with keys[i] on data[members[i]].
 
     Args:
-      keys: [m], one for each model, all different: models with equal keys have equal noise.
-      make_alg: (number of records k, hyper-parameters of one model) -> algorithm. The
-        hyper-parameters are traced (a learning rate, say); privacy parameters must not depend on
-        them.
-      params: initial parameters, leading axis m.
+      keys: [m], one for each model. They must differ, since equal keys give equal noise.
+      make_alg: `make_alg(k, hyper)`, the algorithm for k records. The hyper-parameters of the
+        model, such as a learning rate, are traced; privacy parameters must not depend on them.
+      params: initial parameters, with leading axis m.
       data: the pool; pytree with leading axis n.
-      members: indices into the pool. Rows have equal length k: the sampler is over k records.
+      members: indices into the pool, k for each model.
       steps: number of steps of every model.
-      hyper: pytree with leading axis m, or None; checked on the host for every model first.
-      chunk: number of models in one program, which bounds memory. Default: as many as fit 1 GiB
-        of parameters and optimiser state, at most 64 by vmap, and at most 8 with checkpoints.
-      strategy: "vmap" trains the models of a chunk side by side, "map" one after the other in
-        one program; "auto" is "map" on a CPU, where batched products are slow, else "vmap".
-      checkpoints: folder where finished chunks are saved, all of them, and looked for.
+      hyper: hyper-parameters, a pytree with leading axis m, or None.
+      chunk: number of models in one program, which bounds memory. By default as many as fit into
+        1 GiB of parameters and optimiser state, at most 64 by vmap and 8 with checkpoints.
+      strategy: "vmap" trains the models of a chunk in parallel, "map" one after the other in one
+        program; "auto" is "map" on a CPU, where batched products are slow, otherwise "vmap".
+      checkpoints: folder of checkpoints, one for each finished chunk; all are kept.
 
     Returns:
       The states, stacked along m, and the diagnostics.
 
     Raises:
       ValueError: if lengths disagree, two keys are equal, a member is out of range, make_alg
-        raises, or the checkpoints are of a run with other arguments.
+        raises, or the checkpoints belong to a run with other arguments.
+
+    Example:
+      >>> import optax
+      >>> from jaxpriv import sampling, training
+      >>> def make_alg(k, hyper):
+      ...     loss = lambda w, x, key: (w - x) ** 2
+      ...     return training.sgd(loss, optax.sgd(0.5), sampling.full_batch(k))
+      >>> keys, data = jax.random.split(jax.random.key(0), 2), jnp.array([1.0, 3.0, 5.0, 7.0])
+      >>> members = np.array([[0, 1], [2, 3]])
+      >>> states, info = fit_many(keys, make_alg, jnp.zeros(2), data, members=members, steps=3)
+      >>> states.params.tolist()  # each model has the mean of its members
+      [2.0, 6.0]
     """
     _check.one_of(("auto", "vmap", "map"), strategy=strategy)
     members = np.asarray(members)
     num_models = len(members)
     alg = _check_models(keys, make_alg, params, data, members=members, steps=steps, hyper=hyper)
-    by: Strategy = strategy if strategy != "auto" else _default_strategy()
+    resolved: Strategy = _default_strategy() if strategy == "auto" else strategy
     if chunk is None:
-        chunk = _default_chunk(alg, _model(params, 0), num_models, by)
+        chunk = _default_chunk(alg, _model(params, 0), num_models, resolved)
         chunk = chunk if checkpoints is None else min(chunk, _MAX_MODELS_BETWEEN_CHECKPOINTS)
     _check.positive_int(chunk=chunk)
 
     def train(run):
         key, params, members, hyper = run
         alg = make_alg(len(members), hyper)
-        return loop.scan_steps(alg, steps, key, alg.init(params), data, jnp.int32(steps), members)
+        return _scan.scan_steps(alg, steps, key, alg.init(params), data, jnp.int32(steps), members)
 
-    program = jax.jit(jax.vmap(train) if by == "vmap" else lambda runs: jax.lax.map(train, runs))
-    runs = (keys, params, jnp.asarray(members), hyper)
+    program = jax.jit(
+        jax.vmap(train) if resolved == "vmap" else lambda runs: jax.lax.map(train, runs)
+    )
     identity = {}
     if checkpoints is not None:
         checkpoints = dataclasses.replace(checkpoints, keep=None)
-        identity = (
-            _identity.describe(
-                keys=keys,
-                params=params,
-                data=data,
-                members=members,
-                steps=steps,
-                hyper=hyper,
-                algorithm=alg,
-                chunk=chunk,
-                strategy=by,
-            )
-            | _identity.versions()
+        identity = _identity.describe(
+            keys=keys,
+            params=params,
+            data=data,
+            members=members,
+            steps=steps,
+            hyper=hyper,
+            algorithm=alg,
+            chunk=chunk,
+            strategy=resolved,
         )
-    results = []
-    with loop.progress_bar(num_models) as advance:
-        for start in range(0, num_models, chunk):
-            # The last chunk repeats models, so that one program serves all chunks.
-            rows = jnp.arange(start, start + chunk) % num_models
-            results.append(
-                _train_chunk(program, _tree.take(runs, rows), start, checkpoints, identity)
-            )
-            advance(min(start + chunk, num_models))
-    states, info = jax.tree.map(lambda *x: jnp.concatenate(x)[:num_models], *results)
+        identity |= _identity.versions()
+    runs = (keys, params, jnp.asarray(members), hyper)
+    states, info = _train_chunks(program, runs, num_models, chunk, checkpoints, identity)
     _warn_if_not_finite(info)
-    return states, ManyInfo(info, by, chunk)
+    return states, ManyInfo(info, resolved, chunk)
+
+
+def _train_chunks(
+    program: Any,
+    runs: PyTree,
+    num_models: int,
+    chunk: int,
+    checkpoints: Checkpoints | None,
+    identity: Mapping[str, str],
+) -> tuple[Any, PyTree]:
+    """Trains all models, one chunk after the other; returns states and diagnostics."""
+    results = []
+    with _scan.progress_bar(num_models) as advance:
+        for start in range(0, num_models, chunk):
+            # The last chunk repeats models, so that one compiled program serves all chunks.
+            rows = jnp.arange(start, start + chunk) % num_models
+            chunk_runs = _tree.take(runs, rows)
+            results.append(_train_chunk(program, chunk_runs, start, checkpoints, identity))
+            advance(min(start + chunk, num_models))
+    return jax.tree.map(lambda *x: jnp.concatenate(x)[:num_models], *results)
 
 
 def _train_chunk(
@@ -132,8 +162,8 @@ def _train_chunk(
     start: int,
     checkpoints: Checkpoints | None,
     identity: Mapping[str, str],
-) -> PyTree:
-    """Trains the models of a chunk, or restores them."""
+) -> tuple[Any, PyTree]:
+    """Trains the models of a chunk, or restores them from a checkpoint."""
     if checkpoints is None:
         return jax.block_until_ready(program(runs))
     like = jax.eval_shape(program, runs)
@@ -162,14 +192,13 @@ def _warn_if_not_finite(info: PyTree) -> None:
     dropped = int(np.asarray(getattr(info, "num_nonfinite", 0)).sum())
     if dropped:
         rows = int(np.asarray(info.batch_size).sum())
-        warnings.warn(loop.nonfinite_warning(dropped, rows), stacklevel=3)
+        warnings.warn(_scan.nonfinite_warning(dropped, rows), stacklevel=3)
 
 
 def _check_models(keys, make_alg, params, data, *, members, steps, hyper) -> Algorithm:
-    """Refuses on the host what would be wrong, or unchecked, inside the map.
+    """Checks the arguments of all models on the host, and returns the first model's algorithm.
 
-    Returns:
-      The algorithm of the first model.
+    Inside jit they are traced: indices out of range would be clamped without an error.
     """
     num_models = len(members)
     if members.ndim != 2 or members.dtype.kind not in "iu" or num_models == 0:
@@ -231,5 +260,5 @@ def _check_members(members: Int[np.ndarray, "m k"], data: PyTree) -> None:
 
 
 def _model(tree: PyTree, i: int) -> PyTree:
-    """Takes the leaves of one model."""
+    """Selects one model of a stacked tree."""
     return jax.tree.map(lambda leaf: leaf[i], tree)

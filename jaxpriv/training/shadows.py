@@ -1,8 +1,8 @@
-"""Shadow models: the same training on random halves of one pool.
+"""Shadow models: the target's training repeated on random halves of one pool.
 
-Halves come in complementary pairs, so every record is a member of exactly half of the models.
-Within a pair memberships are therefore not independent. In the shapes below `m` counts models
-and `n` records.
+Halves come in complementary pairs, so every record is a member of exactly half of the models,
+and the memberships of a pair are not independent. In the shapes below `m` counts models and `n`
+records.
 """
 
 import dataclasses
@@ -21,6 +21,8 @@ from jaxpriv.training import many
 from jaxpriv.training.algorithms import Algorithm
 from jaxpriv.training.checkpoint import Checkpoints
 
+__all__ = ["halves", "outputs", "train"]
+
 
 def halves(
     key: PRNGKeyArray,
@@ -29,20 +31,25 @@ def halves(
     num_models: int,
     group: Shaped[np.ndarray, " n"] | None = None,
 ) -> Bool[np.ndarray, "m n"]:
-    """Draws complementary random halves of n records, in whole groups where there are groups.
+    """Draws complementary random halves of n records, keeping groups together.
 
     Args:
-      key: consumed.
-      n: records in the pool; >= 2.
-      num_models: even.
-      group: the person or household of each record; None: every record on its own.
+      key: PRNG key.
+      n: number of records in the pool; >= 2.
+      num_models: number of models, m; even.
+      group: group (person, household) of each record; None if records are independent.
 
     Returns:
-      Whether record j is a member of model i; as `units.halves`.
+      Whether record j is a member of model i. Model i + m/2 is the complement of model i.
 
     Raises:
       ValueError: if num_models is odd, n < 2, group has another length than n, or there are fewer
         than two groups.
+
+    Example:
+      >>> is_member = halves(jax.random.key(0), 6, num_models=4)
+      >>> is_member.sum(axis=1), is_member.sum(axis=0)
+      (array([3, 3, 3, 3]), array([2, 2, 2, 2, 2, 2]))
     """
     return units.halves(key, units.of_records(n, group=group), num_models=num_models)
 
@@ -59,22 +66,36 @@ def train(
     strategy: Literal["auto", "vmap", "map"] = "auto",
     checkpoints: Checkpoints | None = None,
 ) -> Params:
-    """Trains one model on each row of members.
+    """Trains one model for each row of is_member.
 
     Args:
       key: PRNG key.
-      make_alg: (number of members, None) -> algorithm; the second argument is that of the
-        hyper-parameters in `fit_many`.
-      init: key -> initial parameters.
+      make_alg: `make_alg(k, None)`, the algorithm for k members, as for `fit_many`.
+      init: `init(key)`, the initial parameters.
       data: the pool; pytree with leading axis n.
-      is_member: from `halves`, or any rows.
+      is_member: the members of each model, as from `halves`.
       steps: number of steps of every model.
       chunk: number of models in one program, as for `fit_many`.
       strategy: as for `fit_many`.
-      checkpoints: folder where finished chunks are saved, and looked for.
+      checkpoints: folder of checkpoints, as for `fit_many`.
 
     Returns:
       Final parameters, stacked along m, in the order of the rows.
+
+    Raises:
+      ValueError: if is_member is not bool [m, n] with a member in every row, or as for `fit_many`.
+
+    Example:
+      >>> import optax
+      >>> from jaxpriv import sampling, training
+      >>> def make_alg(k, hyper):
+      ...     loss = lambda w, x, key: (w - x) ** 2
+      ...     return training.sgd(loss, optax.sgd(0.5), sampling.full_batch(k))
+      >>> data = jnp.array([1.0, 3.0, 5.0, 7.0])
+      >>> is_member = np.array([[True, True, False, False], [False, False, True, True]])
+      >>> init = lambda key: jnp.float32(0)
+      >>> train(jax.random.key(0), make_alg, init, data, is_member=is_member, steps=3).tolist()
+      [2.0, 6.0]
     """
     _check_is_member(is_member, data)
     init_key, run_key = jax.random.split(key)
@@ -98,8 +119,8 @@ def train(
         )
         trained.append(states.params)
         order.append(models)
-    back = np.argsort(np.concatenate(order))
-    return jax.tree.map(lambda *x: jnp.concatenate(x)[back], *trained)
+    positions = np.argsort(np.concatenate(order))
+    return jax.tree.map(lambda *x: jnp.concatenate(x)[positions], *trained)
 
 
 def outputs(
@@ -109,12 +130,12 @@ def outputs(
     *,
     batch_size: int = 1024,
 ) -> Float[np.ndarray, "m n *c"]:
-    """Runs every model on every record, one model after the other.
+    """Computes the output of every model for every record, one model after the other.
 
-    The function sees one record, so no output depends on the other records of a batch.
+    `apply` takes a single record, so an output cannot depend on other records of a batch.
 
     Args:
-      apply: `apply(params, example) -> output` in inference mode, such as logits.
+      apply: `apply(params, example)`, an output such as logits, in inference mode.
       params: parameters, stacked along m.
       x: records; pytree with leading axis n.
       batch_size: number of records evaluated together, which bounds the memory.
@@ -124,6 +145,12 @@ def outputs(
 
     Raises:
       ValueError: if batch_size < 1.
+
+    Example:
+      >>> params, x = jnp.array([1.0, -1.0]), jnp.array([2.0, 3.0, 4.0])
+      >>> outputs(lambda w, x: w * x, params, x)
+      array([[ 2.,  3.,  4.],
+             [-2., -3., -4.]], dtype=float32)
     """
     _check.positive_int(batch_size=batch_size)
 
@@ -146,7 +173,7 @@ def _check_is_member(is_member: np.ndarray, data: PyTree) -> None:
 
 
 def _subfolder(checkpoints: Checkpoints | None, size: int) -> Checkpoints | None:
-    """Returns a folder for the models of one size, which are a run by themselves."""
+    """Returns a folder for the models with `size` members, which are a separate run."""
     if checkpoints is None:
         return None
     folder = Path(checkpoints.directory) / f"members-{size}"

@@ -29,12 +29,12 @@ def poisson(z, q, steps):
 
 
 def truncated(n, q, capacity, z, steps):
-    one = dp.dp_event.TruncatedSubsampledGaussianDpEvent(n, q, capacity, z)
-    return dp.SelfComposedDpEvent(one, steps)
+    step = dp.dp_event.TruncatedSubsampledGaussianDpEvent(n, q, capacity, z)
+    return dp.SelfComposedDpEvent(step, steps)
 
 
 class Sampled:
-    """A sampler that knows no n."""
+    """A sampler without the number of records."""
 
     def __init__(self, q):
         self.q = q
@@ -57,8 +57,8 @@ def spent(z, q, steps, delta, relation):
 )
 def test_class_dp_settings(relation, epsilons):
     for steps, epsilon in epsilons.items():
-        found = accounting.epsilon(poisson(1.6, 0.2, steps), delta=1e-3, relation=relation)
-        assert found == pytest.approx(epsilon, abs=1e-4)
+        result = accounting.epsilon(poisson(1.6, 0.2, steps), delta=1e-3, relation=relation)
+        assert result == pytest.approx(epsilon, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def test_yang2023_table_2(z, epsilons):
     for (n, steps), epsilon in zip(
         ((10_000, 3907), (6400, 5000), (5000, 1954)), epsilons, strict=True
     ):
-        found = accounting.epsilon(poisson(z, 128 / n, steps), delta=1e-4, relation=ADD)
-        assert found == pytest.approx(epsilon, abs=6e-4)
+        result = accounting.epsilon(poisson(z, 128 / n, steps), delta=1e-4, relation=ADD)
+        assert result == pytest.approx(epsilon, abs=6e-4)
 
 
 def test_advantage_of_100_steps():
@@ -105,10 +105,10 @@ MIXED = dp.ComposedDpEvent(
 )
 def test_dp_accounting_agrees(event, relation):
     oracle = pld.PLDAccountant(ORACLE[relation]).compose(event)
-    found = accounting.epsilon(event, delta=1e-5, relation=relation)
-    assert found == pytest.approx(oracle.get_epsilon(1e-5), rel=1e-6)
-    found = accounting.delta(event, epsilon=1.0, relation=relation)
-    assert found == pytest.approx(oracle.get_delta(1.0), rel=2e-5)
+    result = accounting.epsilon(event, delta=1e-5, relation=relation)
+    assert result == pytest.approx(oracle.get_epsilon(1e-5), rel=1e-6)
+    result = accounting.delta(event, epsilon=1.0, relation=relation)
+    assert result == pytest.approx(oracle.get_delta(1.0), rel=2e-5)
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -132,10 +132,10 @@ def test_gaussians_alone_take_the_closed_form(relation):
     ) == dp.SelfComposedDpEvent(dp.GaussianDpEvent(4.0), 16)
 
 
-def test_replace_one_of_a_single_release_is_not_what_rdp_says():
+def test_replace_one_of_a_single_release_is_refused_for_rdp():
     event = dp.GaussianDpEvent(1.6)
-    found = accounting.epsilon(event, delta=1e-3, relation=REPLACE)
-    assert found == pytest.approx(4.145447, abs=1e-6)
+    result = accounting.epsilon(event, delta=1e-3, relation=REPLACE)
+    assert result == pytest.approx(4.145447, abs=1e-6)
     with pytest.raises(ValueError, match="Expected method='pld' for replace_one"):
         accounting.epsilon(event, delta=1e-3, relation=REPLACE, method="rdp")
 
@@ -190,25 +190,25 @@ def test_rdp_agrees_with_dp_accounting(z, q, steps):
     orders = [*range(2, 65), *range(72, 129, 8), *range(160, 513, 32)]
     oracle = rdp.RdpAccountant(orders, ORACLE[ADD]).compose(event)
     for delta in (1e-2, 1e-6):
-        found = accounting.epsilon(event, delta=delta, relation=ADD, method="rdp")
-        assert found == pytest.approx(oracle.get_epsilon(delta), rel=1e-6, abs=1e-9)
+        result = accounting.epsilon(event, delta=delta, relation=ADD, method="rdp")
+        assert result == pytest.approx(oracle.get_epsilon(delta), rel=1e-6, abs=1e-9)
         classic = accounting.epsilon(event, delta=delta, relation=ADD, method="rdp_classic")
-        assert classic >= found >= accounting.epsilon(event, delta=delta, relation=ADD)
+        assert classic >= result >= accounting.epsilon(event, delta=delta, relation=ADD)
 
 
 def test_a_small_capacity_turns_epsilon_4_into_18():
     z = accounting.calibrate(Sampled(0.02), steps=1500, epsilon=4.0, delta=1e-5, relation=ADD)
     with pytest.warns(UserWarning, match="overflows capacity=400"):
         cut = sampling.poisson(20_000, sampling_prob=0.02, capacity=400)
-    whole = sampling.poisson(20_000, sampling_prob=0.02)
-    found = {
+    uncut = sampling.poisson(20_000, sampling_prob=0.02)
+    result = {
         sampler.capacity: accounting.epsilon(
             sampler.event(noise_multiplier=z, steps=1500), delta=1e-5, relation=ADD
         )
-        for sampler in (cut, whole)
+        for sampler in (cut, uncut)
     }
-    assert found[400] == pytest.approx(18.6, abs=0.1)
-    assert found[whole.capacity] == pytest.approx(4.0, abs=5e-3)
+    assert result[400] == pytest.approx(18.6, abs=0.1)
+    assert result[uncut.capacity] == pytest.approx(4.0, abs=5e-3)
     with pytest.raises(ValueError, match="Expected method='pld' for truncated batches"):
         accounting.epsilon(
             cut.event(noise_multiplier=z, steps=1), delta=1e-5, relation=ADD, method="rdp"
@@ -248,8 +248,8 @@ def test_calibrate_event_takes_any_event():
         return dp.ComposedDpEvent([dp.GaussianDpEvent(10 * z), poisson(z, 0.1, 20)])
 
     z = accounting.calibrate_event(make_event, epsilon=1.0, delta=1e-5, relation=ADD)
-    found = accounting.epsilon(make_event(z), delta=1e-5, relation=ADD)
-    assert 0.999 <= found <= 1.0
+    result = accounting.epsilon(make_event(z), delta=1e-5, relation=ADD)
+    assert 0.999 <= result <= 1.0
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_calibrate_event_takes_any_event():
         lambda z: dp.ComposedDpEvent([dp.GaussianDpEvent(1.0), dp.GaussianDpEvent(z)]),
         lambda z: dp.PoissonSampledDpEvent(1e-9, dp.GaussianDpEvent(z)),
     ],
-    ids=["never little enough", "always little enough"],
+    ids=["epsilon is always too large", "epsilon is always small enough"],
 )
 def test_a_budget_that_no_noise_meets_is_refused(make_event):
     with pytest.raises(ValueError, match="No noise multiplier between") as info:
@@ -282,14 +282,23 @@ def test_the_curve_is_epsilon_at_each_count(relation):
     )
 
 
+def test_max_steps_agrees_with_epsilon_where_the_grids_differ():
+    q, delta, budget = 0.009506390765824982, 2.8155406293155635e-07, 2.7386232543547453
+    make_event = functools.partial(poisson, 3.0887203627927993, q)
+    steps = accounting.max_steps(
+        make_event, epsilon=budget, delta=delta, relation=ADD, at_most=31_942
+    )
+    assert steps == 31_941
+
+
 def test_max_steps_is_the_last_that_fits():
     make_event = functools.partial(poisson, 1.6, 0.2)
-    most = functools.partial(accounting.max_steps, make_event, delta=1e-3, relation=ADD)
-    steps = most(epsilon=3.0, at_most=10_000)
+    max_steps = functools.partial(accounting.max_steps, make_event, delta=1e-3, relation=ADD)
+    steps = max_steps(epsilon=3.0, at_most=10_000)
     assert spent(1.6, 0.2, steps, 1e-3, ADD) <= 3.0 < spent(1.6, 0.2, steps + 1, 1e-3, ADD)
-    assert most(epsilon=3.0, at_most=steps - 3) == steps - 3
-    assert most(epsilon=3.0, at_most=1) == 1
-    assert most(epsilon=0.01, at_most=10_000) == 0
+    assert max_steps(epsilon=3.0, at_most=steps - 3) == steps - 3
+    assert max_steps(epsilon=3.0, at_most=1) == 1
+    assert max_steps(epsilon=0.01, at_most=10_000) == 0
     assert (
         accounting.max_steps(
             lambda t: sampling.full_batch(10).event(noise_multiplier=2.0, steps=t),
@@ -443,7 +452,7 @@ def test_refuses_bad_input_in_one_line(call, message):
 
 
 def test_the_warning_points_at_the_caller():
-    """In a process of its own: the tests' type checks put frames between."""
+    """Runs in a new process, since the type checks of the tests insert stack frames."""
     code = (
         "import warnings; from jaxpriv import accounting, sampling;"
         "s = sampling.poisson(1000, sampling_prob=0.05);"

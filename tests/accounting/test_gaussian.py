@@ -50,9 +50,9 @@ def test_inverses_undo_delta(mu, quantile):
     delta = gaussian.delta(epsilon, mu=mu)
     if not 0 < delta < 1 - 1e-9:
         return
-    # Where epsilon is far below mu, delta says little about it: the error is then in units of mu.
-    found = gaussian.epsilon(delta, mu=mu)
-    assert found == pytest.approx(epsilon, rel=1e-7, abs=1e-7 * mu)
+    # Where epsilon is far below mu, delta hardly depends on it, so the error is in units of mu.
+    result = gaussian.epsilon(delta, mu=mu)
+    assert result == pytest.approx(epsilon, rel=1e-7, abs=1e-7 * mu)
     assert gaussian.mu(epsilon, delta=delta) == pytest.approx(mu, rel=1e-7)
 
 

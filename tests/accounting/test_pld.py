@@ -1,4 +1,4 @@
-"""The grid: pessimistic, fine enough, and bounded in memory."""
+"""The grid is pessimistic, fine enough, and bounded in memory."""
 
 import math
 
@@ -29,9 +29,9 @@ def on_grid(z, q, steps, delta, relation, interval, monkeypatch):
 @pytest.mark.parametrize("steps", [1, 10_000])
 def test_gaussians_are_bounded_from_above_and_tightly(mu, steps):
     for delta in (1e-3, 1e-6, 1e-9):
-        found = spent(math.sqrt(steps) / mu, 1.0, steps, delta, "add_or_remove_one")
+        result = spent(math.sqrt(steps) / mu, 1.0, steps, delta, "add_or_remove_one")
         exact = gaussian.epsilon(delta, mu=mu)
-        assert exact <= found <= exact * (1 + 5e-4)
+        assert exact <= result <= exact * (1 + 5e-4)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_gaussians_are_bounded_from_above_and_tightly(mu, steps):
     ],
 )
 def test_the_interval_adapts(z, q, steps, delta, epsilon):
-    """By finer and finer grids; an interval of 1e-4 gives .016685, .0240, (hours), .0065, .0139."""
+    """The values are limits of fine grids; interval 1e-4 gives .016685, .0240, -, .0065, .0139."""
     assert spent(z, q, steps, delta, "add_or_remove_one") == pytest.approx(epsilon, rel=2e-3)
 
 
@@ -66,15 +66,15 @@ def test_a_finer_grid_is_lower_and_hardly_so(z, q, steps, relation, monkeypatch)
 
 
 def test_one_step_of_sampling_is_the_exact_curve():
-    """Remove: delta(e) = P[L > e] - e^(e) Q[L > e] at the x where the loss is e."""
+    """For removal, delta(e) = P[L > e] - e^(e) Q[L > e] at the x where the loss is e."""
     z, q, epsilon = 0.8, 0.3, 0.5
     event = {_losses.Step(z, q): 1}
     x = z**2 * math.log((math.exp(epsilon) - 1 + q) / q) + 0.5
     upper = (1 - q) * stats.norm.sf(x / z) + q * stats.norm.sf((x - 1) / z)
     exact = upper - math.exp(epsilon) * stats.norm.sf(x / z)
     losses = _pld.discretise(event, "add_or_remove_one", max_compositions=1, epsilon=epsilon)
-    found = _pld.delta(_pld.compose(losses, 1), epsilon)
-    assert exact <= found <= exact * (1 + 1e-6)
+    result = _pld.delta(_pld.compose(losses, 1), epsilon)
+    assert exact <= result <= exact * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -82,9 +82,9 @@ def test_one_step_of_sampling_is_the_exact_curve():
 def test_mass_is_kept_and_delta_is_a_probability(step, relation):
     event = {_losses.Step(*step): 1}
     losses = _pld.discretise(event, relation, max_compositions=100_000, epsilon=0.0)
-    for part in (direction[0] for direction in losses):
-        assert part.pmf.probs.min() >= 0
-        assert part.pmf.probs.sum() + part.pmf.infinity == pytest.approx(1.0, abs=1e-13)
+    for loss in (direction[0] for direction in losses):
+        assert loss.pmf.probs.min() >= 0
+        assert loss.pmf.probs.sum() + loss.pmf.infinity == pytest.approx(1.0, abs=1e-13)
     for pmf in _pld.compose(losses, 100_000):
         assert pmf.probs.sum() == pytest.approx(1.0, abs=1e-9)
         assert pmf.infinity >= 100_000 * 2.0**-52, "rounding is charged"
@@ -115,7 +115,7 @@ def test_quadrature_agrees_with_the_grid():
 
 
 def test_memory_is_estimated_before_it_is_taken():
-    """A million steps at little noise fit a coarse grid; a trillion do not, and say so at once."""
+    """A million steps at little noise fit on a coarse grid; a trillion are refused at once."""
     assert math.isfinite(spent(0.1, 0.2, 1_000_000, 1e-5, "add_or_remove_one"))
     with pytest.raises(ValueError, match=r"within 4 GiB, got one that needs 2.. GiB") as info:
         spent(1.0, 0.2, 10**12, 1e-3, "add_or_remove_one")

@@ -65,11 +65,11 @@ def test_one_noisier_pixel_in_many_is_found():
 
 def test_equal_generators_give_equal_scores():
     x, is_member = drawn(5, 300, 4)
-    one, again, other = (
+    first, again, other = (
         blind.score_records(np.random.default_rng(seed), x, is_member) for seed in (0, 0, 1)
     )
-    assert (one == again).all()
-    assert not (one == other).all()
+    assert (first == again).all()
+    assert not (first == other).all()
 
 
 def test_no_record_is_scored_by_a_model_that_saw_it():
@@ -116,9 +116,9 @@ def test_records_of_one_household_do_not_betray_each_other():
     x = rng.normal(size=(150, 12))[group] + 0.3 * rng.normal(size=(1200, 12))
     is_member = (rng.random(150) < 0.5)[group]
     cut = blind.score_records(np.random.default_rng(1), x, is_member)
-    whole = blind.score_records(np.random.default_rng(1), x, is_member, group=group)
+    scores = blind.score_records(np.random.default_rng(1), x, is_member, group=group)
     # 150 independent households: standard error 0.048.
-    assert abs(metrics.membership(whole, is_member, confidence=0.95).auc - 0.5) < 0.15
+    assert abs(metrics.membership(scores, is_member, confidence=0.95).auc - 0.5) < 0.15
     assert metrics.membership(cut, is_member, confidence=0.95).auc > 0.7
     with pytest.raises(ValueError, match="Expected at least 5 groups, got 1"):
         blind.score_records(np.random.default_rng(1), x, is_member, group=0 * group)

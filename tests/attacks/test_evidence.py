@@ -56,15 +56,15 @@ def test_what_is_saved_is_loaded(tmp_path):
     assert loaded.predict is None
     assert (truth == is_member).all()
     assert not loaded.revealed_is_member[5:].any()  # known for the revealed ones alone
-    for one, other in ((loaded, full), (loaded.population, full.population)):
+    for left, right in ((loaded, full), (loaded.population, full.population)):
         for field in dataclasses.fields(Evidence):
             if (
                 field.name not in ("predict", "population")
-                and getattr(other, field.name) is not None
+                and getattr(right, field.name) is not None
             ):
-                found, saved = getattr(one, field.name), getattr(other, field.name)
-                np.testing.assert_array_equal(found, saved)
-                assert found.dtype == saved.dtype
+                actual, saved = getattr(left, field.name), getattr(right, field.name)
+                np.testing.assert_array_equal(actual, saved)
+                assert actual.dtype == saved.dtype
     assert path.stat().st_mode & stat.S_IRWXO
     evidence.save(path, full, private=True)
     assert not path.stat().st_mode & (stat.S_IRWXO | stat.S_IRWXG)
@@ -235,19 +235,19 @@ def test_a_defence_passes_over_every_output_with_a_key_of_its_own(keys):
     def respond(key, logits):
         return jnp.full_like(logits, jax.random.uniform(key))
 
-    found = evidence.defended(keys(1)[0], full, respond)
+    result = evidence.defended(keys(1)[0], full, respond)
     answers = np.concatenate(
         [
-            found.logits[:, 0],
-            found.shadow_logits[..., 0].ravel(),
-            found.population.logits[:, 0],
-            found.population.shadow_logits[..., 0].ravel(),
-            found.predict(keys(2)[1], full.inputs)[:, 0],
+            result.logits[:, 0],
+            result.shadow_logits[..., 0].ravel(),
+            result.population.logits[:, 0],
+            result.population.shadow_logits[..., 0].ravel(),
+            result.predict(keys(2)[1], full.inputs)[:, 0],
         ]
     )
     assert len(np.unique(answers)) == len(answers)
-    assert found.signals is None
-    np.testing.assert_array_equal(found.labels, full.labels)
+    assert result.signals is None
+    np.testing.assert_array_equal(result.labels, full.labels)
     same = evidence.defended(keys(1)[0], full, lambda key, logits: 2 * logits)
     shifted = full.logits - full.logits.max(axis=1, keepdims=True)
     np.testing.assert_allclose(same.logits, 2 * shifted, rtol=1e-6)

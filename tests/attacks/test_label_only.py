@@ -34,23 +34,23 @@ def noise(seed, x, labels, *, predict=linear, scale=0.7, copies=100, **more):
 def test_noise_robustness_is_phi_of_margin_over_scale(scale):
     x, labels = records(0, 40)
     copies = 4000
-    found = noise(1, x, labels, scale=scale, copies=copies)
+    scores = noise(1, x, labels, scale=scale, copies=copies)
     margins = np.abs(x @ WEIGHTS) / 5
     exact = stats.norm.cdf(margins / scale)
     room = 5 * np.sqrt(exact * (1 - exact) / copies) + 5 / copies
-    assert (np.abs(found - exact) < room).all()
+    assert (np.abs(scores - exact) < room).all()
     wrong = stats.norm.cdf(margins / (1.5 * scale))
-    assert (np.abs(found - wrong) > room).sum() > 20  # and it can fail
+    assert (np.abs(scores - wrong) > room).sum() > 20  # and it can fail
 
 
 def test_the_farther_from_the_boundary_the_higher():
     x, labels = records(2, 300)
     margins = np.abs(x @ WEIGHTS)
-    found = noise(3, x, labels)
+    scores = noise(3, x, labels)
     # Equal noise for all: shares are monotone in the margin on either side of the boundary.
     for side in (0, 1):
         order = np.argsort(margins[labels == side])
-        assert (np.diff(found[labels == side][order]) >= 0).all()
+        assert (np.diff(scores[labels == side][order]) >= 0).all()
 
 
 def test_flip_robustness_is_the_exact_binomial_share():
@@ -60,10 +60,10 @@ def test_flip_robustness_is_the_exact_binomial_share():
     copies, p = 4000, 0.2
     for bits in (x, x.astype(bool), x.astype(np.float32)):
         flips = label_only.bit_flips(prob=p)
-        found = label_only.robustness(
+        scores = label_only.robustness(
             np.random.default_rng(4), vote, bits, vote(x), perturb=flips, copies=copies
         )
-        for ones, share in enumerate(found):
+        for ones, share in enumerate(scores):
             lost, won = stats.binom(ones, p), stats.binom(9 - ones, p)
             high = sum(
                 lost.pmf(a) * won.pmf(b)
@@ -80,11 +80,11 @@ def test_augmentation_robustness_counts_the_shifts_that_keep_the_label():
     x = np.eye(8)[:, None, :]
     half = lambda images: np.asarray(images)[:, 0].argmax(axis=1) // 4  # noqa: E731
     shift = lambda rng, batch: np.roll(batch, rng.integers(4), axis=-1)  # noqa: E731
-    found = label_only.robustness(
+    scores = label_only.robustness(
         np.random.default_rng(5), half, x, half(x), perturb=shift, copies=4000, batch_size=3
     )
     exact = np.tile([1, 0.75, 0.5, 0.25], 2)
-    assert (np.abs(found - exact) <= 5 * np.sqrt(exact * (1 - exact) / 4000)).all()
+    assert (np.abs(scores - exact) <= 5 * np.sqrt(exact * (1 - exact) / 4000)).all()
 
 
 def test_misclassified_records_score_lowest_and_are_asked_once():
@@ -96,9 +96,9 @@ def test_misclassified_records_score_lowest_and_are_asked_once():
 
     x, labels = records(6, 50)
     wrong = np.arange(50) < 20
-    found = noise(7, x, np.where(wrong, 1 - labels, labels), predict=counting, copies=10)
-    assert (found[wrong] == -1).all()
-    assert (found[~wrong] >= 0).all()
+    scores = noise(7, x, np.where(wrong, 1 - labels, labels), predict=counting, copies=10)
+    assert (scores[wrong] == -1).all()
+    assert (scores[~wrong] >= 0).all()
     assert sum(asked) == 50 + 10 * 30
     assert (noise(7, x, 1 - labels) == -1).all()
 
@@ -109,16 +109,16 @@ def test_members_that_lie_deeper_are_found():
     is_member = np.random.default_rng(9).random(2000) < 0.5
     x[is_member] *= 2
     distance = metrics.membership(np.abs(x @ WEIGHTS), is_member).auc
-    found = metrics.membership(noise(10, x, labels, scale=1.0), is_member).auc
+    scores = metrics.membership(noise(10, x, labels, scale=1.0), is_member).auc
     assert distance > 0.65
-    assert found == pytest.approx(distance, abs=0.02)
+    assert scores == pytest.approx(distance, abs=0.02)
 
 
 def test_a_constant_classifier_is_no_evidence():
     x, _ = records(11, 40)
-    found = noise(12, x, np.zeros(40, int), predict=lambda x: np.zeros(len(x), int))
-    assert (found == 1).all()
-    assert metrics.membership(found, np.arange(40) % 2).auc == 0.5
+    scores = noise(12, x, np.zeros(40, int), predict=lambda x: np.zeros(len(x), int))
+    assert (scores == 1).all()
+    assert metrics.membership(scores, np.arange(40) % 2).auc == 0.5
 
 
 def test_neither_order_nor_batch_size_matters_and_equal_seeds_agree():
@@ -141,9 +141,9 @@ def test_perturbed_small_floats_reach_predict_as_float32(dtype):
     x, _ = records(16, 20)
     small = jnp.asarray(x, dtype)
     labels = linear(np.asarray(small).astype(np.float64))
-    found = noise(17, small, jnp.asarray(labels), predict=predict)
+    scores = noise(17, small, jnp.asarray(labels), predict=predict)
     exact = noise(17, np.asarray(small).astype(np.float32), labels)
-    assert (found == exact).all()
+    assert (scores == exact).all()
     assert set(seen[1:]) == {np.dtype(np.float32)}
 
 

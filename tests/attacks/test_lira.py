@@ -23,36 +23,37 @@ wild = st.one_of(
 )
 
 
-def slow_online(scores, shadow_scores, inside, *, variance):
+def slow_online(scores, shadow_scores, shadow_is_member, *, variance):
     """Algorithm 1, one record at a time; every record has two shadows on either side."""
     sides = [
-        [shadow_scores[mask[:, i], i] for i in range(len(scores))] for mask in (inside, ~inside)
+        [shadow_scores[mask[:, i], i] for i in range(len(scores))]
+        for mask in (shadow_is_member, ~shadow_is_member)
     ]
     likelihoods = []
     for side in sides:
-        squares = sum(((own - own.mean()) ** 2).sum() for own in side)
+        squares = sum(((signals - signals.mean()) ** 2).sum() for signals in side)
         pooled = squares / (sum(map(len, side)) - len(side))
-        variances = [pooled if variance == "fixed" else own.var(ddof=1) for own in side]
+        variances = [pooled if variance == "fixed" else signals.var(ddof=1) for signals in side]
         likelihoods.append(
             [
-                stats.norm.logpdf(s, own.mean(), math.sqrt(v))
-                for s, own, v in zip(scores, side, variances, strict=True)
+                stats.norm.logpdf(s, signals.mean(), math.sqrt(v))
+                for s, signals, v in zip(scores, side, variances, strict=True)
             ]
         )
     return np.subtract(*likelihoods)
 
 
-def slow_offline(attack, scores, shadow_scores, inside, *, variance):
+def slow_offline(attack, scores, shadow_scores, shadow_is_member, *, variance):
     """One record at a time; every record has two OUT shadows."""
-    outs = [shadow_scores[~inside[:, i], i] for i in range(len(scores))]
-    squares = sum(((own - own.mean()) ** 2).sum() for own in outs)
-    pooled = squares / (sum(map(len, outs)) - len(outs))
-    variances = [pooled if variance == "fixed" else own.var(ddof=1) for own in outs]
+    out_signals = [shadow_scores[~shadow_is_member[:, i], i] for i in range(len(scores))]
+    squares = sum(((signals - signals.mean()) ** 2).sum() for signals in out_signals)
+    pooled = squares / (sum(map(len, out_signals)) - len(out_signals))
+    variances = [pooled if variance == "fixed" else signals.var(ddof=1) for signals in out_signals]
     score = {lira.offline: stats.norm.logcdf, lira.offline_density: stats.norm.logpdf}[attack]
     sign = 1 if attack is lira.offline else -1
     return [
-        sign * score(s, own.mean(), math.sqrt(v))
-        for s, own, v in zip(scores, outs, variances, strict=True)
+        sign * score(s, signals.mean(), math.sqrt(v))
+        for s, signals, v in zip(scores, out_signals, variances, strict=True)
     ]
 
 
@@ -63,11 +64,11 @@ def trainings(seed, *, shadows, records, gap=1.0, spread=1.0):
     """
     rng = np.random.default_rng(seed)
     half = rng.permuted(np.tile(np.arange(records) % 2 == 0, (shadows // 2, 1)), axis=1)
-    inside = np.concatenate([half, ~half])
+    shadow_is_member = np.concatenate([half, ~half])
     is_member = rng.random(records) < 0.5
     level, deviation = 3 * rng.normal(size=records), spread * np.exp(rng.normal(size=records) / 4)
     draw = lambda hold: level + deviation * (rng.normal(size=hold.shape) + gap * hold)  # noqa: E731
-    return draw(is_member), draw(inside), inside, is_member
+    return draw(is_member), draw(shadow_is_member), shadow_is_member, is_member
 
 
 @pytest.fixture
@@ -81,32 +82,41 @@ def unchecked():
 @pytest.mark.parametrize("variance", VARIANCES)
 @pytest.mark.parametrize("records", [1, 30, 5000])
 def test_online_is_the_slow_loop(variance, records):
-    scores, shadow_scores, inside, _ = trainings(records, shadows=16, records=records)
-    inside[0], inside[1], inside[2], inside[3] = True, True, False, False
-    slow = slow_online(scores, shadow_scores, inside, variance=variance)
-    ours = lira.online(scores, shadow_scores, inside, variance=variance)
-    np.testing.assert_allclose(ours, slow, rtol=1e-9, atol=1e-9)
+    scores, shadow_scores, shadow_is_member, _ = trainings(records, shadows=16, records=records)
+    shadow_is_member[0], shadow_is_member[1], shadow_is_member[2], shadow_is_member[3] = (
+        True,
+        True,
+        False,
+        False,
+    )
+    slow = slow_online(scores, shadow_scores, shadow_is_member, variance=variance)
+    result = lira.online(scores, shadow_scores, shadow_is_member, variance=variance)
+    np.testing.assert_allclose(result, slow, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("attack", OFFLINE)
 @pytest.mark.parametrize("variance", VARIANCES)
 @pytest.mark.parametrize("records", [1, 30, 5000])
 def test_offline_is_the_slow_loop(attack, variance, records):
-    scores, shadow_scores, inside, _ = trainings(records, shadows=16, records=records)
-    inside[2], inside[3] = False, False
-    slow = slow_offline(attack, scores, shadow_scores, inside, variance=variance)
-    ours = attack(scores, shadow_scores, inside, variance=variance)
-    np.testing.assert_allclose(ours, slow, rtol=1e-9, atol=1e-9)
+    scores, shadow_scores, shadow_is_member, _ = trainings(records, shadows=16, records=records)
+    shadow_is_member[2], shadow_is_member[3] = False, False
+    slow = slow_offline(attack, scores, shadow_scores, shadow_is_member, variance=variance)
+    result = attack(scores, shadow_scores, shadow_is_member, variance=variance)
+    np.testing.assert_allclose(result, slow, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("attack", OFFLINE)
 @pytest.mark.parametrize("variance", VARIANCES)
 def test_offline_does_not_look_at_in_scores(attack, variance):
-    scores, shadow_scores, inside, _ = trainings(6, shadows=8, records=30)
-    plain = attack(scores, shadow_scores, inside, variance=variance)
-    other = np.where(inside, np.random.default_rng(0).normal(size=inside.shape), shadow_scores)
-    assert (attack(scores, other, inside, variance=variance) == plain).all()
-    order = np.argsort(inside, axis=0, kind="stable")[:4]
+    scores, shadow_scores, shadow_is_member, _ = trainings(6, shadows=8, records=30)
+    plain = attack(scores, shadow_scores, shadow_is_member, variance=variance)
+    other = np.where(
+        shadow_is_member,
+        np.random.default_rng(0).normal(size=shadow_is_member.shape),
+        shadow_scores,
+    )
+    assert (attack(scores, other, shadow_is_member, variance=variance) == plain).all()
+    order = np.argsort(shadow_is_member, axis=0, kind="stable")[:4]
     without = np.take_along_axis(shadow_scores, order, axis=0)
     never = np.zeros(without.shape, bool)
     np.testing.assert_allclose(attack(scores, without, never, variance=variance), plain, rtol=1e-9)
@@ -115,25 +125,25 @@ def test_offline_does_not_look_at_in_scores(attack, variance):
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("variance", VARIANCES)
 def test_queries_are_summed_each_with_its_own_moments(attack, variance):
-    one, two = (trainings(seed, shadows=8, records=30) for seed in (1, 2))
-    scores, shadow_scores = (np.stack([one[i], 5 * two[i]], axis=-1) for i in (0, 1))
-    both = attack(scores, shadow_scores, one[2], variance=variance)
+    first, second = (trainings(seed, shadows=8, records=30) for seed in (1, 2))
+    scores, shadow_scores = (np.stack([first[i], 5 * second[i]], axis=-1) for i in (0, 1))
+    both = attack(scores, shadow_scores, first[2], variance=variance)
     alone = [
-        attack(s, shadows, one[2], variance=variance)
-        for s, shadows in ((one[0], one[1]), (5 * two[0], 5 * two[1]))
+        attack(s, shadows, first[2], variance=variance)
+        for s, shadows in ((first[0], first[1]), (5 * second[0], 5 * second[1]))
     ]
     np.testing.assert_allclose(both, np.sum(alone, axis=0), rtol=1e-12)
-    assert attack(scores[..., :0], shadow_scores[..., :0], one[2]).tolist() == [0.0] * 30
+    assert attack(scores[..., :0], shadow_scores[..., :0], first[2]).tolist() == [0.0] * 30
 
 
 def test_more_queries_find_more_members():
-    *_, inside, is_member = trainings(3, shadows=32, records=2000)
+    *_, shadow_is_member, is_member = trainings(3, shadows=32, records=2000)
     rng = np.random.default_rng(0)
     scores = rng.normal(size=(2000, 4)) + is_member[:, None]
-    shadow_scores = rng.normal(size=(32, 2000, 4)) + inside[..., None]
+    shadow_scores = rng.normal(size=(32, 2000, 4)) + shadow_is_member[..., None]
     auc = [
         metrics.membership(
-            lira.online(scores[:, :q], shadow_scores[..., :q], inside), is_member
+            lira.online(scores[:, :q], shadow_scores[..., :q], shadow_is_member), is_member
         ).auc
         for q in (1, 4)
     ]
@@ -151,39 +161,43 @@ def test_fixed_is_the_default(attack):
 
 
 def test_two_gaussians_have_the_known_roc():
-    scores, shadow_scores, inside, is_member = trainings(7, shadows=256, records=4000, gap=1.0)
-    known = stats.norm.cdf(1 / math.sqrt(2))
-    error = math.sqrt(known * (1 - known) / 2000)
-    ours = metrics.membership(
-        lira.online(scores, shadow_scores, inside, variance="per_example"), is_member
+    scores, shadow_scores, shadow_is_member, is_member = trainings(
+        7, shadows=256, records=4000, gap=1.0
     )
-    assert abs(ours.auc - known) < 3 * error
-    assert ours.tpr_at_fpr["0.01"] == pytest.approx(
+    optimum = stats.norm.cdf(1 / math.sqrt(2))
+    error = math.sqrt(optimum * (1 - optimum) / 2000)
+    result = metrics.membership(
+        lira.online(scores, shadow_scores, shadow_is_member, variance="per_example"), is_member
+    )
+    assert abs(result.auc - optimum) < 3 * error
+    assert result.tpr_at_fpr["0.01"] == pytest.approx(
         stats.norm.sf(stats.norm.isf(0.01) - 1), abs=0.03
     )
     # The records' own levels, three deviations wide, drown a global threshold.
-    assert metrics.membership(scores, is_member).auc < known - 0.1
+    assert metrics.membership(scores, is_member).auc < optimum - 0.1
     alone = metrics.membership(
-        lira.offline(scores, shadow_scores, inside, variance="per_example"), is_member
+        lira.offline(scores, shadow_scores, shadow_is_member, variance="per_example"), is_member
     )
-    assert abs(alone.auc - known) < 3 * error
+    assert abs(alone.auc - optimum) < 3 * error
     # A wrong gap is told apart: the check has power.
-    assert abs(stats.norm.cdf(1.2 / math.sqrt(2)) - known) > 3 * error
+    assert abs(stats.norm.cdf(1.2 / math.sqrt(2)) - optimum) > 3 * error
 
 
 @pytest.mark.parametrize("gap", [0.5, 2.0])
 def test_unit_gaussians_have_auc_phi_of_half_root_two_mu(gap):
     """IN ~ N(mu, 1) and OUT ~ N(0, 1), 512 shadows: the ratio is linear in the score."""
     rng = np.random.default_rng(3)
-    inside, is_member = rng.random((512, 4000)) < 0.5, rng.random(4000) < 0.5
-    scores, shadow_scores = (rng.normal(size=y.shape) + gap * y for y in (is_member, inside))
-    known = stats.norm.cdf(gap / math.sqrt(2))
+    shadow_is_member, is_member = rng.random((512, 4000)) < 0.5, rng.random(4000) < 0.5
+    scores, shadow_scores = (
+        rng.normal(size=y.shape) + gap * y for y in (is_member, shadow_is_member)
+    )
+    optimum = stats.norm.cdf(gap / math.sqrt(2))
     for attack in (lira.online, lira.offline):
-        result = metrics.membership(attack(scores, shadow_scores, inside), is_member)
+        result = metrics.membership(attack(scores, shadow_scores, shadow_is_member), is_member)
         assert result.auc_interval[0] < result.auc < result.auc_interval[1]
         error = (result.auc_interval[1] - result.auc_interval[0]) / (2 * 1.96)
-        assert abs(result.auc - known) < 3 * error
-    ratio = lira.online(scores, shadow_scores, inside)
+        assert abs(result.auc - optimum) < 3 * error
+    ratio = lira.online(scores, shadow_scores, shadow_is_member)
     exact = gap * scores - gap**2 / 2
     assert np.corrcoef(ratio, exact)[0, 1] > 0.98
     assert np.median(np.abs(ratio - exact)) < 0.2 * gap
@@ -193,9 +207,11 @@ def test_unit_gaussians_have_auc_phi_of_half_root_two_mu(gap):
 @pytest.mark.parametrize("variance", VARIANCES)
 @pytest.mark.parametrize("shadows", [2, 4, 16, 64])
 def test_exchangeable_scores_reveal_nothing(attack, variance, shadows):
-    scores, shadow_scores, inside, is_member = trainings(11, shadows=shadows, records=4000, gap=0.0)
+    scores, shadow_scores, shadow_is_member, is_member = trainings(
+        11, shadows=shadows, records=4000, gap=0.0
+    )
     auc = metrics.membership(
-        attack(scores, shadow_scores, inside, variance=variance), is_member
+        attack(scores, shadow_scores, shadow_is_member, variance=variance), is_member
     ).auc
     assert abs(auc - 0.5) < 4 * math.sqrt(1 / 12 * (1 / 2000 + 1 / 2000))
 
@@ -225,21 +241,23 @@ def test_the_interval_covers_one_half_in_93_to_97_percent(attack):
 @pytest.mark.parametrize("variance", VARIANCES)
 @pytest.mark.parametrize("shadows", [2, 4, 16])
 def test_few_shadows_still_find_members(attack, variance, shadows):
-    scores, shadow_scores, inside, is_member = trainings(13, shadows=shadows, records=4000, gap=2.0)
-    ratios = attack(scores, shadow_scores, inside, variance=variance)
+    scores, shadow_scores, shadow_is_member, is_member = trainings(
+        13, shadows=shadows, records=4000, gap=2.0
+    )
+    ratios = attack(scores, shadow_scores, shadow_is_member, variance=variance)
     assert metrics.membership(ratios, is_member).auc > 0.6
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("variance", VARIANCES)
 def test_orders_of_shadows_and_records_do_not_matter(attack, variance):
-    scores, shadow_scores, inside, _ = trainings(17, shadows=8, records=40)
-    plain = attack(scores, shadow_scores, inside, variance=variance)
+    scores, shadow_scores, shadow_is_member, _ = trainings(17, shadows=8, records=40)
+    plain = attack(scores, shadow_scores, shadow_is_member, variance=variance)
     rows, columns = np.random.default_rng(0).permutation(8), np.arange(40)[::-1]
     mixed = attack(
         scores[columns],
         shadow_scores[rows][:, columns],
-        inside[rows][:, columns],
+        shadow_is_member[rows][:, columns],
         variance=variance,
     )
     np.testing.assert_allclose(mixed, plain[columns], rtol=1e-9, atol=1e-9)
@@ -248,10 +266,10 @@ def test_orders_of_shadows_and_records_do_not_matter(attack, variance):
 @pytest.mark.parametrize("variance", VARIANCES)
 @pytest.mark.parametrize(("scale", "shift"), [(2.0**-100, 0.0), (2.0**200, 0.0), (-1.0, 100.0)])
 def test_units_do_not_matter(variance, scale, shift):
-    scores, shadow_scores, inside, _ = trainings(19, shadows=8, records=40)
-    plain = lira.online(scores, shadow_scores, inside, variance=variance)
+    scores, shadow_scores, shadow_is_member, _ = trainings(19, shadows=8, records=40)
+    plain = lira.online(scores, shadow_scores, shadow_is_member, variance=variance)
     other = lira.online(
-        scale * scores + shift, scale * shadow_scores + shift, inside, variance=variance
+        scale * scores + shift, scale * shadow_scores + shift, shadow_is_member, variance=variance
     )
     np.testing.assert_allclose(other, plain, rtol=1e-6, atol=1e-6)
 
@@ -263,80 +281,87 @@ def test_no_score_is_ever_infinite_or_nan(attack, variance, data):
     m, n = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 5))
     shadow_scores = data.draw(npst.arrays(np.float64, (m, n), elements=wild))
     scores = data.draw(npst.arrays(np.float64, (n,), elements=wild))
-    inside = data.draw(npst.arrays(bool, (m, n)))
-    ratios = attack(scores, shadow_scores, inside, variance=variance)
+    shadow_is_member = data.draw(npst.arrays(bool, (m, n)))
+    ratios = attack(scores, shadow_scores, shadow_is_member, variance=variance)
     assert np.isfinite(ratios).all()
     if attack is lira.online:
-        assert (ratios[~lira.covered(inside)] == 0).all()
+        assert (ratios[~lira.covered(shadow_is_member)] == 0).all()
     if attack is lira.offline:
-        assert (ratios[~lira.covered_offline(inside)] == math.log(0.5)).all()
+        assert (ratios[~lira.covered_offline(shadow_is_member)] == math.log(0.5)).all()
 
 
 @pytest.mark.parametrize("variance", VARIANCES)
 @pytest.mark.parametrize("level", [0.0, 0.1, -7.3, 1e30, np.inf])
 def test_identical_scores_are_no_evidence(variance, level):
-    inside = np.arange(7)[:, None] < np.array([3, 1, 6])
-    ratios = lira.online(np.full(3, level), np.full((7, 3), level), inside, variance=variance)
+    shadow_is_member = np.arange(7)[:, None] < np.array([3, 1, 6])
+    ratios = lira.online(
+        np.full(3, level), np.full((7, 3), level), shadow_is_member, variance=variance
+    )
     np.testing.assert_allclose(ratios, 0, atol=1e-6)
 
 
 def test_a_record_with_identical_scores_does_not_outshout_the_others():
-    scores, shadow_scores, inside, _ = trainings(23, shadows=16, records=100, gap=0.0)
+    scores, shadow_scores, shadow_is_member, _ = trainings(23, shadows=16, records=100, gap=0.0)
     shadow_scores[:, 0] = scores[0]
-    shadow_scores[inside[:, 1], 1] = scores[1]
-    ratios = lira.online(scores, shadow_scores, inside, variance="per_example")
+    shadow_scores[shadow_is_member[:, 1], 1] = scores[1]
+    ratios = lira.online(scores, shadow_scores, shadow_is_member, variance="per_example")
     assert ratios[0] == pytest.approx(0, abs=1e-6)
     assert abs(ratios[1]) < 20
 
 
 def test_one_in_model_takes_the_fixed_variance():
-    scores, shadow_scores, inside, _ = trainings(29, shadows=8, records=50)
-    inside[:, 0] = np.arange(8) == 3
-    ours = lira.online(scores, shadow_scores, inside, variance="per_example")[0]
-    ins = [shadow_scores[inside[:, i], i] for i in range(50)]
-    fixed = sum(own.var() * len(own) for own in ins) / (inside.sum() - 50)
-    out = shadow_scores[~inside[:, 0], 0]
+    scores, shadow_scores, shadow_is_member, _ = trainings(29, shadows=8, records=50)
+    shadow_is_member[:, 0] = np.arange(8) == 3
+    result = lira.online(scores, shadow_scores, shadow_is_member, variance="per_example")[0]
+    in_signals = [shadow_scores[shadow_is_member[:, i], i] for i in range(50)]
+    fixed = sum(signals.var() * len(signals) for signals in in_signals) / (
+        shadow_is_member.sum() - 50
+    )
+    out = shadow_scores[~shadow_is_member[:, 0], 0]
     slow = stats.norm.logpdf(scores[0], shadow_scores[3, 0], math.sqrt(fixed))
-    assert ours == pytest.approx(slow - stats.norm.logpdf(scores[0], out.mean(), out.std(ddof=1)))
+    assert result == pytest.approx(slow - stats.norm.logpdf(scores[0], out.mean(), out.std(ddof=1)))
 
 
 def test_a_side_that_never_repeats_takes_the_variance_of_the_other():
-    shadow_scores, inside = np.array([[4.0], [0.0], [2.0]]), np.array([[True], [False], [False]])
-    ratio = lira.online(np.array([3.0]), shadow_scores, inside)
+    shadow_scores, shadow_is_member = (
+        np.array([[4.0], [0.0], [2.0]]),
+        np.array([[True], [False], [False]]),
+    )
+    ratio = lira.online(np.array([3.0]), shadow_scores, shadow_is_member)
     assert ratio == pytest.approx(((3 - 1) ** 2 - (3 - 4) ** 2) / (2 * 2.0))
 
 
 @pytest.mark.parametrize("scale", [1.0, 100.0])
 @pytest.mark.parametrize("variance", VARIANCES)
 def test_one_complementary_pair_takes_the_variance_that_ignores_membership(variance, scale):
-    shadow_scores, inside = scale * np.array([[4.0], [0.0]]), np.array([[True], [False]])
-    ratio = lira.online(scale * np.array([3.0]), shadow_scores, inside, variance=variance)
+    shadow_scores, shadow_is_member = scale * np.array([[4.0], [0.0]]), np.array([[True], [False]])
+    ratio = lira.online(scale * np.array([3.0]), shadow_scores, shadow_is_member, variance=variance)
     assert ratio == pytest.approx(((3 - 0) ** 2 - (3 - 4) ** 2) / (2 * np.var([4, 0], ddof=1)))
 
 
 def test_records_without_both_sides_score_zero():
-    inside = np.array([[1, 0, 1, 0], [1, 0, 0, 1], [1, 0, 1, 1]])
-    assert lira.covered(inside).tolist() == [False, False, True, True]
+    shadow_is_member = np.array([[1, 0, 1, 0], [1, 0, 0, 1], [1, 0, 1, 1]])
+    assert lira.covered(shadow_is_member).tolist() == [False, False, True, True]
     shadow_scores = np.random.default_rng(0).normal(size=(3, 4))
-    ratios = lira.online(np.full(4, 5.0), shadow_scores, inside)
+    ratios = lira.online(np.full(4, 5.0), shadow_scores, shadow_is_member)
     assert (ratios == 0).tolist() == [True, True, False, False]
 
 
 @pytest.mark.parametrize("attack", OFFLINE)
 def test_members_of_every_shadow_score_as_middling_non_members_offline(attack):
-    scores, shadow_scores, inside, _ = trainings(30, shadows=8, records=400, gap=0.0)
-    inside[:, :2], inside[0, 2:] = True, False
-    assert lira.covered_offline(inside).tolist() == [False, False] + [True] * 398
-    found = attack(scores, shadow_scores, inside)
-    assert found[0] == found[1]
-    assert abs((found[2:] < found[0]).mean() - 0.5) < (0.1 if attack is lira.offline else 0.25)
+    scores, shadow_scores, shadow_is_member, _ = trainings(30, shadows=8, records=400, gap=0.0)
+    shadow_is_member[:, :2], shadow_is_member[0, 2:] = True, False
+    assert lira.covered_offline(shadow_is_member).tolist() == [False, False] + [True] * 398
+    result = attack(scores, shadow_scores, shadow_is_member)
+    assert result[0] == result[1]
+    assert abs((result[2:] < result[0]).mean() - 0.5) < (0.1 if attack is lira.offline else 0.25)
     if attack is lira.offline_density:
-        assert found[0] == pytest.approx(found[2:].mean(), abs=0.3)
+        assert result[0] == pytest.approx(result[2:].mean(), abs=0.3)
 
 
 def test_only_members_are_no_evidence():
-    scores, shadow_scores, inside, _ = trainings(32, shadows=4, records=9)
-    always = np.ones_like(inside)
+    scores, shadow_scores, shadow_is_member, _ = trainings(32, shadows=4, records=9)
+    always = np.ones_like(shadow_is_member)
     assert (lira.online(scores, shadow_scores, always) == 0).all()
     assert (lira.offline(scores, shadow_scores, always) == math.log(0.5)).all()
     assert len(set(lira.offline_density(scores, shadow_scores, always))) == 1
@@ -354,20 +379,20 @@ def test_one_out_shadow_each_ranks_by_the_difference():
 def test_offline_tells_members_apart_far_beyond_where_probabilities_round_to_one():
     shadow_scores = np.repeat([[-1.0], [1.0]], 6, axis=1)
     scores = np.array([9.0, 12.0, 20.0, 30.0, 50.0, 1e30])
-    found = lira.offline(scores, shadow_scores, np.zeros((2, 6), bool))
-    assert (np.diff(found) > 0).all()
-    assert found[-1] == 0
+    result = lira.offline(scores, shadow_scores, np.zeros((2, 6), bool))
+    assert (np.diff(result) > 0).all()
+    assert result[-1] == 0
 
 
 def test_infinite_scores_count_as_the_extremes_seen():
-    scores, shadow_scores, inside, _ = trainings(31, shadows=8, records=20)
+    scores, shadow_scores, shadow_is_member, _ = trainings(31, shadows=8, records=20)
     low = min(scores.min(), shadow_scores.min())
     high = max(scores.max(), shadow_scores.max())
     clipped, wild_scores = shadow_scores.copy(), shadow_scores.copy()
     clipped[0, :3], wild_scores[0, :3] = [high, low, high], [np.inf, -np.inf, np.inf]
     np.testing.assert_allclose(
-        lira.online(np.append(np.inf, scores[1:]), wild_scores, inside),
-        lira.online(np.append(high, scores[1:]), clipped, inside),
+        lira.online(np.append(np.inf, scores[1:]), wild_scores, shadow_is_member),
+        lira.online(np.append(high, scores[1:]), clipped, shadow_is_member),
         rtol=1e-9,
     )
 
@@ -375,53 +400,58 @@ def test_infinite_scores_count_as_the_extremes_seen():
 @pytest.mark.parametrize("variance", VARIANCES)
 @pytest.mark.parametrize("target", [1.0, np.inf, 1.7e308])
 def test_ratios_are_finite_and_signed_where_no_score_varies(variance, target):
-    inside = np.array([[True], [True], [False], [False]])
-    for shadow_scores in (np.where(inside, np.inf, -np.inf), np.where(inside, 1e-160, 0.0)):
-        ratio = lira.online(np.array([target]), shadow_scores, inside, variance=variance)
+    shadow_is_member = np.array([[True], [True], [False], [False]])
+    for shadow_scores in (
+        np.where(shadow_is_member, np.inf, -np.inf),
+        np.where(shadow_is_member, 1e-160, 0.0),
+    ):
+        ratio = lira.online(np.array([target]), shadow_scores, shadow_is_member, variance=variance)
         assert np.isfinite(ratio).all()
         assert ratio >= 0
     one_side = np.array([[1.0], [-1.0], [0.0], [0.0]])
-    ratio = lira.online(np.array([target]), one_side, inside, variance=variance)
+    ratio = lira.online(np.array([target]), one_side, shadow_is_member, variance=variance)
     assert 0 < ratio < np.inf
-    separated = np.where(inside, np.inf, -np.inf)
-    assert lira.online(np.array([np.inf]), separated, inside, variance=variance) > 1
-    assert lira.online(np.array([-np.inf]), separated, inside, variance=variance) < -1
+    separated = np.where(shadow_is_member, np.inf, -np.inf)
+    assert lira.online(np.array([np.inf]), separated, shadow_is_member, variance=variance) > 1
+    assert lira.online(np.array([-np.inf]), separated, shadow_is_member, variance=variance) < -1
 
 
 def test_an_outlier_spoils_its_own_record_only():
-    scores, shadow_scores, inside, _ = trainings(37, shadows=16, records=50)
-    plain = lira.online(scores, shadow_scores, inside, variance="per_example")
+    scores, shadow_scores, shadow_is_member, _ = trainings(37, shadows=16, records=50)
+    plain = lira.online(scores, shadow_scores, shadow_is_member, variance="per_example")
     shadow_scores[2, 0] = 1e30
-    ours = lira.online(scores, shadow_scores, inside, variance="per_example")
-    np.testing.assert_allclose(ours[1:], plain[1:], rtol=1e-9)
-    assert np.isfinite(ours[0])
+    result = lira.online(scores, shadow_scores, shadow_is_member, variance="per_example")
+    np.testing.assert_allclose(result[1:], plain[1:], rtol=1e-9)
+    assert np.isfinite(result[0])
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.float32])
 def test_jax_arrays_of_small_floats_are_taken_exactly(attack, dtype):
-    scores, shadow_scores, inside, _ = trainings(41, shadows=8, records=20)
+    scores, shadow_scores, shadow_is_member, _ = trainings(41, shadows=8, records=20)
     small, small_shadows = jnp.asarray(scores, dtype), jnp.asarray(shadow_scores, dtype)
     exact = attack(
-        np.asarray(small).astype(np.float64), np.asarray(small_shadows).astype(np.float64), inside
+        np.asarray(small).astype(np.float64),
+        np.asarray(small_shadows).astype(np.float64),
+        shadow_is_member,
     )
-    assert (attack(small, small_shadows, jnp.asarray(inside)) == exact).all()
-    assert (attack(small, small_shadows, inside.astype(np.uint8)) == exact).all()
+    assert (attack(small, small_shadows, jnp.asarray(shadow_is_member)) == exact).all()
+    assert (attack(small, small_shadows, shadow_is_member.astype(np.uint8)) == exact).all()
 
 
 def test_the_arguments_are_left_as_they_were():
-    scores, shadow_scores, inside, _ = trainings(43, shadows=4, records=10)
+    scores, shadow_scores, shadow_is_member, _ = trainings(43, shadows=4, records=10)
     scores[0], shadow_scores[0, 0] = np.inf, -np.inf
-    copies = scores.copy(), shadow_scores.copy(), inside.copy()
-    lira.online(scores, shadow_scores, inside)
-    for array, copy in zip((scores, shadow_scores, inside), copies, strict=True):
+    copies = scores.copy(), shadow_scores.copy(), shadow_is_member.copy()
+    lira.online(scores, shadow_scores, shadow_is_member)
+    for array, copy in zip((scores, shadow_scores, shadow_is_member), copies, strict=True):
         assert (array == copy).all()
 
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize(
-    ("scores", "shadow_scores", "inside"),
+    ("scores", "shadow_scores", "shadow_is_member"),
     [
         ((3,), (2, 4), (2, 4)),
         ((3,), (2, 3), (3, 3)),
@@ -432,11 +462,11 @@ def test_the_arguments_are_left_as_they_were():
         ((3, 2), (2, 3, 2), (2, 3, 2)),
     ],
 )
-def test_refuses_shapes_that_do_not_fit(attack, scores, shadow_scores, inside):
+def test_refuses_shapes_that_do_not_fit(attack, scores, shadow_scores, shadow_is_member):
     with pytest.raises(
         ValueError, match=r"^Expected shapes \[n\], \[m, n\] and \[m, n\], got .*\.$"
     ):
-        attack(np.zeros(scores), np.zeros(shadow_scores), np.zeros(inside, bool))
+        attack(np.zeros(scores), np.zeros(shadow_scores), np.zeros(shadow_is_member, bool))
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -447,11 +477,11 @@ def test_refuses_an_unknown_variance(attack):
 
 
 def test_refuses_nan_and_other_labels():
-    zeros, inside = np.zeros((2, 2)), np.eye(2, dtype=bool)
+    zeros, shadow_is_member = np.zeros((2, 2)), np.eye(2, dtype=bool)
     with pytest.raises(ValueError, match="Expected signals without NaN, got 1 NaN"):
-        lira.online(np.array([0.0, np.nan]), zeros, inside)
+        lira.online(np.array([0.0, np.nan]), zeros, shadow_is_member)
     with pytest.raises(ValueError, match="Expected shadow_signals without NaN, got 4 NaN"):
-        lira.online(np.zeros(2), zeros * np.nan, inside)
+        lira.online(np.zeros(2), zeros * np.nan, shadow_is_member)
     with pytest.raises(ValueError, match="Expected only 0 and 1 in shadow_is_member"):
         lira.online(np.zeros(2), zeros, np.array([[0, 1], [2, 0]]))
 

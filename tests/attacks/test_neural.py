@@ -28,8 +28,8 @@ def outputs(rng, *, gap):
     )
 
 
-def auc(params, members, others):
-    scores = [neural.apply(params, side) for side in (members, others)]
+def auc(params, members, nonmembers):
+    scores = [neural.apply(params, side) for side in (members, nonmembers)]
     return metrics.membership(np.concatenate(scores), np.repeat([1, 0], RECORDS)).auc
 
 
@@ -42,8 +42,8 @@ def params():
 
 def test_comes_close_to_the_best_attack_and_no_farther(params):
     rng = np.random.default_rng(1)
-    found = auc(params, outputs(rng, gap=GAP), outputs(rng, gap=0.0))
-    assert BAYES - 0.03 < found < BAYES + 4 * ERROR
+    result = auc(params, outputs(rng, gap=GAP), outputs(rng, gap=0.0))
+    assert BAYES - 0.03 < result < BAYES + 4 * ERROR
 
 
 def test_finds_nothing_where_there_is_nothing(keys):
@@ -67,34 +67,36 @@ def test_the_network_is_that_of_figure_3(keys):
 
 def test_one_example_is_numpy_by_hand(params):
     layers = [params["params"][f"Dense_{i}"] for i in range(8)]
-    seen, told = np.array([0.8, 0.2], np.float32), np.array([0.0, 1.0], np.float32)
+    seen, label_layer = np.array([0.8, 0.2], np.float32), np.array([0.0, 1.0], np.float32)
     for i, layer in enumerate(layers):
         if i < 3:
             seen = np.maximum(seen @ layer["kernel"] + layer["bias"], 0)
         elif i < 5:
-            told = np.maximum(told @ layer["kernel"] + layer["bias"], 0)
-    joined = np.concatenate([seen, told])
+            label_layer = np.maximum(label_layer @ layer["kernel"] + layer["bias"], 0)
+    joined = np.concatenate([seen, label_layer])
     for layer in layers[5:7]:
         joined = np.maximum(joined @ layer["kernel"] + layer["bias"], 0)
     expected = float((joined @ layers[7]["kernel"] + layers[7]["bias"])[0])
-    found = neural.log_odds(params, jnp.array([0.8, 0.2]), 1)
-    assert float(found) == pytest.approx(expected, rel=1e-4)
+    result = neural.log_odds(params, jnp.array([0.8, 0.2]), 1)
+    assert float(result) == pytest.approx(expected, rel=1e-4)
 
 
 def test_gain_is_minus_half_the_two_cross_entropies(params):
     rng = np.random.default_rng(3)
-    members, others = outputs(rng, gap=GAP), outputs(rng, gap=0.0)
-    others = neural.Outputs(*(leaf[:100] for leaf in others))
-    h = [1 / (1 + np.exp(-neural.apply(params, side))) for side in (members, others)]
+    members, nonmembers = outputs(rng, gap=GAP), outputs(rng, gap=0.0)
+    nonmembers = neural.Outputs(*(leaf[:100] for leaf in nonmembers))
+    h = [1 / (1 + np.exp(-neural.apply(params, side))) for side in (members, nonmembers)]
     losses = [
         sklearn_metrics.log_loss(np.full(len(p), label), p, labels=[0, 1])
         for label, p in zip((1, 0), h, strict=True)
     ]
-    as_jax = [neural.Outputs(*(jnp.asarray(leaf) for leaf in side)) for side in (members, others)]
+    as_jax = [
+        neural.Outputs(*(jnp.asarray(leaf) for leaf in side)) for side in (members, nonmembers)
+    ]
     as_jax = [side._replace(predictions=side.predictions.astype(jnp.float32)) for side in as_jax]
-    found = float(jax.jit(neural.gain)(params, *as_jax))
-    assert found == pytest.approx(-sum(losses) / 2, rel=1e-4)
-    assert found > -math.log(2)
+    result = float(jax.jit(neural.gain)(params, *as_jax))
+    assert result == pytest.approx(-sum(losses) / 2, rel=1e-4)
+    assert result > -math.log(2)
 
 
 def test_log_odds_have_a_gradient_in_the_prediction_and_lower(params):

@@ -37,9 +37,9 @@ def fitted():
 @given(st.lists(st.tuples(st.floats(-9, 9), st.floats(-9, 9)), min_size=1), st.floats(0.01, 0.99))
 def test_pinball_is_that_of_scikit_learn(pairs, level):
     truth, predicted = np.array(pairs).T
-    ours = quantile.pinball(jnp.asarray(truth - predicted, jnp.float32), level).mean()
-    theirs = sklearn_metrics.mean_pinball_loss(truth, predicted, alpha=level)
-    assert float(ours) == pytest.approx(theirs, rel=1e-4, abs=1e-5)
+    actual = quantile.pinball(jnp.asarray(truth - predicted, jnp.float32), level).mean()
+    expected = sklearn_metrics.mean_pinball_loss(truth, predicted, alpha=level)
+    assert float(actual) == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
 def test_rates_on_fresh_nonmembers_are_those_asked_for(fitted):
@@ -65,10 +65,10 @@ def test_one_threshold_is_each_records_own_quantile(fitted):
 
 
 def test_predicts_as_well_as_linear_quantile_regression_and_the_truth(fitted):
-    known, fresh = nonmembers(0, 4000), nonmembers(3, 4000)
+    population, fresh = nonmembers(0, 4000), nonmembers(3, 4000)
     q = quantile.quantiles(fitted, fresh[0])
     linear = linear_model.QuantileRegressor(quantile=0.9, alpha=0).fit(
-        known[0][:1000], known[1][:1000]
+        population[0][:1000], population[1][:1000]
     )
     loss = lambda p: sklearn_metrics.mean_pinball_loss(fresh[1], p, alpha=0.9)  # noqa: E731
     exact = fresh[0][:, 0] + fresh[2] * stats.norm.ppf(0.9)
@@ -80,10 +80,10 @@ def test_predicts_as_well_as_linear_quantile_regression_and_the_truth(fitted):
 
 def test_normal_scores_beat_a_global_threshold(fitted):
     """Members score one of their own deviations higher; levels differ by three."""
-    (x, others, _), (x_in, ins, spread) = nonmembers(4, 2000), nonmembers(5, 2000)
-    ins = ins + spread
+    (x, out_signals, _), (x_in, in_signals, spread) = nonmembers(4, 2000), nonmembers(5, 2000)
+    in_signals = in_signals + spread
     is_member = np.repeat([0, 1], 2000)
-    scores = np.concatenate([others, ins])
+    scores = np.concatenate([out_signals, in_signals])
     applied = quantile.apply(fitted, np.concatenate([x, x_in]), scores)
     best = stats.norm.cdf(1 / math.sqrt(2))
     error = math.sqrt(best * (1 - best) / 2000)
@@ -97,8 +97,8 @@ def test_features_that_never_vary_leave_the_plain_quantiles(keys):
     more = SMALL | {"training": Training(steps=1000, batch_size=256, learning_rate=1e-2)}
     constant = quantile.fit(keys(1)[0], np.full((4000, 2), 7.0), scores, **more)
     q = quantile.quantiles(constant, np.full((1, 2), 7.0))[0]
-    for fpr, found in zip(constant.fprs, q, strict=True):
-        assert (scores > found).mean() == pytest.approx(fpr, abs=0.02 if fpr > 0.01 else 0.006)
+    for fpr, threshold in zip(constant.fprs, q, strict=True):
+        assert (scores > threshold).mean() == pytest.approx(fpr, abs=0.02 if fpr > 0.01 else 0.006)
 
 
 def test_constant_scores_are_no_evidence(keys):
@@ -106,8 +106,8 @@ def test_constant_scores_are_no_evidence(keys):
     constant = quantile.fit(
         keys(1)[0], np.zeros((64, 2)), np.full(64, 3.0), fprs=(0.5, 0.1), training=Training(steps=5)
     )
-    found = quantile.apply(constant, np.zeros((64, 2)), np.full(64, 3.0))
-    assert metrics.membership(found, x[:, 0] > 0).auc == 0.5
+    scores = quantile.apply(constant, np.zeros((64, 2)), np.full(64, 3.0))
+    assert metrics.membership(scores, x[:, 0] > 0).auc == 0.5
 
 
 def test_units_are_those_of_the_known_nonmembers(fitted):

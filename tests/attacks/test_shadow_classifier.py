@@ -20,19 +20,23 @@ ERROR = math.sqrt(BAYES * (1 - BAYES) / (RECORDS / 2))
 def log_probs(rng, is_member, labels, *, gap):
     """Outputs whose log odds of the label are N(gap [member], 1): all else tells nothing."""
     z = rng.normal(size=(*is_member.shape, CLASSES))
-    own = np.arange(CLASSES) == labels[:, None]
-    others = np.log(np.where(own, 0, np.exp(z)).sum(axis=-1))
+    is_label = np.arange(CLASSES) == labels[:, None]
+    log_rest = np.log(np.where(is_label, 0, np.exp(z)).sum(axis=-1))
     odds = rng.normal(gap * is_member)
-    z = np.where(own, (odds + others)[..., None], z)
+    z = np.where(is_label, (odds + log_rest)[..., None], z)
     return z - np.log(np.exp(z).sum(axis=-1, keepdims=True))
 
 
 def world(seed, *, gap=GAP, share=0.25):
     rng = np.random.default_rng(seed)
     labels = rng.integers(CLASSES, size=RECORDS)
-    inside, is_member = rng.random((2, RECORDS)) < share, rng.random(RECORDS) < 0.5
-    shadows = log_probs(rng, inside, labels, gap=gap)
-    return (shadows, labels, inside), log_probs(rng, is_member, labels, gap=gap), is_member
+    shadow_is_member, is_member = rng.random((2, RECORDS)) < share, rng.random(RECORDS) < 0.5
+    shadows = log_probs(rng, shadow_is_member, labels, gap=gap)
+    return (
+        (shadows, labels, shadow_is_member),
+        log_probs(rng, is_member, labels, gap=gap),
+        is_member,
+    )
 
 
 SMALL = {"training": Training(steps=150, batch_size=64)}
@@ -46,8 +50,8 @@ def auc(fitted, outputs, labels, is_member):
 def test_comes_close_to_the_best_attack_and_no_farther(fit, keys):
     shadows, outputs, is_member = world(0)
     fitted = fit(keys(1)[0], *shadows, **SMALL)
-    found = auc(fitted, outputs, shadows[1], is_member)
-    assert BAYES - 0.02 - 4 * ERROR < found < BAYES + 4 * ERROR
+    result = auc(fitted, outputs, shadows[1], is_member)
+    assert BAYES - 0.02 - 4 * ERROR < result < BAYES + 4 * ERROR
     # Log odds at even priors, although only a quarter of the outputs are IN.
     said = shadow_classifier.apply(fitted, outputs, shadows[1]) > 0
     best = stats.norm.cdf(GAP / 2)
@@ -57,60 +61,67 @@ def test_comes_close_to_the_best_attack_and_no_farther(fit, keys):
 @pytest.mark.parametrize("fit", [shadow_classifier.fit, shadow_classifier.fit_per_class])
 def test_finds_nothing_where_there_is_nothing(fit, keys):
     shadows, outputs, is_member = world(1, gap=0.0)
-    found = auc(fit(keys(1)[0], *shadows, **SMALL), outputs, shadows[1], is_member)
-    assert abs(found - 0.5) < 4 * math.sqrt(1 / 6 / RECORDS * 2)
+    result = auc(fit(keys(1)[0], *shadows, **SMALL), outputs, shadows[1], is_member)
+    assert abs(result - 0.5) < 4 * math.sqrt(1 / 6 / RECORDS * 2)
 
 
 def test_constant_outputs_are_no_evidence(keys):
-    (_, labels, inside), _, is_member = world(2)
+    (_, labels, shadow_is_member), _, is_member = world(2)
     constant = np.full((2, RECORDS, CLASSES), -math.log(CLASSES))
-    fitted = shadow_classifier.fit(keys(1)[0], constant, labels, inside, **SMALL)
-    found = shadow_classifier.apply(fitted, constant[0], labels)
-    assert len(np.unique(found)) <= CLASSES  # the label is all that it sees
-    assert abs(metrics.membership(found, is_member).auc - 0.5) < 4 * ERROR
+    fitted = shadow_classifier.fit(keys(1)[0], constant, labels, shadow_is_member, **SMALL)
+    result = shadow_classifier.apply(fitted, constant[0], labels)
+    assert len(np.unique(result)) <= CLASSES  # the label is all that it sees
+    assert abs(metrics.membership(result, is_member).auc - 0.5) < 4 * ERROR
 
 
 def test_rare_classes_take_the_global_model(keys):
-    (outputs, labels, inside), target, _ = world(3)
+    (outputs, labels, shadow_is_member), target, _ = world(3)
     labels = np.where(labels == 2, np.arange(RECORDS) % 2, labels)
     labels[:4] = 2
     whole_key = jax.random.split(keys(1)[0], 3)[0]
-    whole = shadow_classifier.fit(whole_key, outputs, labels, inside, **SMALL)
-    own = shadow_classifier.fit_per_class(keys(1)[0], outputs, labels, inside, **SMALL)
-    assert whole.fell_back.tolist() == [True, True, True]
-    assert own.fell_back.tolist() == [False, False, True]
-    ours, theirs = (shadow_classifier.apply(f, target, labels) for f in (own, whole))
-    np.testing.assert_allclose(ours[labels == 2], theirs[labels == 2], rtol=1e-5, atol=1e-6)
-    assert not np.isclose(ours, theirs, rtol=1e-3)[labels != 2].all()
+    pooled = shadow_classifier.fit(whole_key, outputs, labels, shadow_is_member, **SMALL)
+    by_class = shadow_classifier.fit_per_class(
+        keys(1)[0], outputs, labels, shadow_is_member, **SMALL
+    )
+    assert pooled.fell_back.tolist() == [True, True, True]
+    assert by_class.fell_back.tolist() == [False, False, True]
+    scores, pooled_scores = (shadow_classifier.apply(f, target, labels) for f in (by_class, pooled))
+    np.testing.assert_allclose(
+        scores[labels == 2], pooled_scores[labels == 2], rtol=1e-5, atol=1e-6
+    )
+    assert not np.isclose(scores, pooled_scores, rtol=1e-3)[labels != 2].all()
 
 
 def test_a_class_is_attacked_by_its_own_model(keys):
     """Members of class 0 are surer, those of class 1 less sure: one sign cannot serve both."""
     rng = np.random.default_rng(4)
-    labels, inside = np.arange(RECORDS) % 2, rng.random((2, RECORDS)) < 0.25
-    outputs = log_probs(rng, np.where(labels == 0, inside, -1 * inside), labels, gap=GAP)
-    fitted = shadow_classifier.fit_per_class(keys(1)[0], outputs, labels, inside, **SMALL)
+    labels, shadow_is_member = np.arange(RECORDS) % 2, rng.random((2, RECORDS)) < 0.25
+    outputs = log_probs(
+        rng, np.where(labels == 0, shadow_is_member, -1 * shadow_is_member), labels, gap=GAP
+    )
+    fitted = shadow_classifier.fit_per_class(keys(1)[0], outputs, labels, shadow_is_member, **SMALL)
     assert fitted.fell_back.tolist() == [False, False, True]
-    assert auc(fitted, outputs[0], labels, inside[0]) > BAYES - 0.05
+    assert auc(fitted, outputs[0], labels, shadow_is_member[0]) > BAYES - 0.05
 
 
 def test_rows_are_balanced_by_subsampling(keys):
-    inside, group = np.arange(60) % 4 == 0, np.arange(60) % 3
-    sides = shadow_classifier._balanced(keys(1)[0], inside, group, 4)
+    shadow_is_member, group = np.arange(60) % 4 == 0, np.arange(60) % 3
+    sides = shadow_classifier._balanced(keys(1)[0], shadow_is_member, group, 4)
     assert sides.size.tolist() == [5, 5, 5, 0]
     for g in range(3):
-        members, others = sides.members[g, :5], sides.nonmembers[g, :5]
-        assert inside[members].all()
-        assert not inside[others].any()
-        assert (group[np.concatenate([members, others])] == g).all()
-        assert len(set(others)) == 5
+        members, nonmembers = sides.members[g, :5], sides.nonmembers[g, :5]
+        assert shadow_is_member[members].all()
+        assert not shadow_is_member[nonmembers].any()
+        assert (group[np.concatenate([members, nonmembers])] == g).all()
+        assert len(set(nonmembers)) == 5
 
 
 def test_equal_keys_give_equal_scores_and_order_does_not_matter(keys):
-    (outputs, labels, inside), target, _ = world(5)
-    one, other = keys(2)
+    (outputs, labels, shadow_is_member), target, _ = world(5)
+    first, other = keys(2)
     fitted, again, different = (
-        shadow_classifier.fit(key, outputs, labels, inside, **SMALL) for key in (one, one, other)
+        shadow_classifier.fit(key, outputs, labels, shadow_is_member, **SMALL)
+        for key in (first, first, other)
     )
     scores = shadow_classifier.apply(fitted, target, labels)
     assert (scores == shadow_classifier.apply(again, target, labels)).all()
@@ -122,11 +133,15 @@ def test_equal_keys_give_equal_scores_and_order_does_not_matter(keys):
 
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
 def test_small_floats_and_zero_probabilities_are_taken(dtype, keys):
-    (outputs, labels, inside), target, _ = world(6)
+    (outputs, labels, shadow_is_member), target, _ = world(6)
     outputs[0, 0, (labels[0] + 1) % CLASSES] = -np.inf
-    small = jnp.asarray(outputs, dtype), jnp.asarray(labels), jnp.asarray(inside, jnp.int32)
+    small = (
+        jnp.asarray(outputs, dtype),
+        jnp.asarray(labels),
+        jnp.asarray(shadow_is_member, jnp.int32),
+    )
     fitted = shadow_classifier.fit(keys(1)[0], *small, **SMALL)
-    exact = np.asarray(small[0]).astype(np.float64), labels, inside
+    exact = np.asarray(small[0]).astype(np.float64), labels, shadow_is_member
     same = shadow_classifier.fit(keys(1)[0], *exact, **SMALL)
     scores = shadow_classifier.apply(fitted, jnp.asarray(target, dtype), labels)
     assert np.isfinite(scores).all()
@@ -136,7 +151,7 @@ def test_small_floats_and_zero_probabilities_are_taken(dtype, keys):
 
 BAD = {
     "nan": ({"log_probs": np.full((2, 4, 3), np.nan)}, "Expected log_probs without NaN, got 24"),
-    "confidences": ({"log_probs": np.full((2, 4, 3), 0.3)}, "Expected log-probabilities <= 0"),
+    "confidences": ({"log_probs": np.full((2, 4, 3), 0.3)}, "Expected log probabilities <= 0"),
     "label": ({"labels": np.array([0, 1, 2, 3])}, r"Expected labels in 0..2, got 3"),
     "shape": ({"shadow_is_member": np.eye(2, 3, dtype=int)}, r"Expected shapes \[m, n, c\]"),
     "one side": (

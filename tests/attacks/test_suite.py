@@ -89,14 +89,14 @@ def test_what_is_missing_is_described(evidence, name, reason):
 def test_each_part_of_the_evidence_that_is_taken_away_stops_some_attack():
     evidence, _ = stored.evidence()
     runs = {attack.name for attack in suite.applicable(TABLE.values(), evidence)}
-    for part, stopped in (
+    for name, stopped in (
         ("labels", "margin"),
         ("logits", "entropy"),
         ("shadow_logits", "lira"),
         ("shadow_is_member", "threshold"),
         ("population", "rmia"),
     ):
-        poorer = dataclasses.replace(evidence, **{part: None})
+        poorer = dataclasses.replace(evidence, **{name: None})
         left = {attack.name for attack in suite.applicable(TABLE.values(), poorer)}
         assert stopped in runs - left
         assert left < runs

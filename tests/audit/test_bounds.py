@@ -13,8 +13,11 @@ from jaxpriv.audit import bounds, independent_runs, one_run
 from tests import oracles
 
 DESIGNS = ("independent_runs", "one_run")
-OWN = {"independent_runs": ("clopper_pearson", "gdp"), "one_run": ("one_run", "one_run_fdp")}
-FAMILY = {"independent_runs": independent_runs, "one_run": one_run}
+KEYS_BY_DESIGN = {
+    "independent_runs": ("clopper_pearson", "gdp"),
+    "one_run": ("one_run", "one_run_fdp"),
+}
+MODULES = {"independent_runs": independent_runs, "one_run": one_run}
 
 
 def lower_bounds(scores, is_member, design, *, delta=1e-5, relation="add_or_remove_one"):
@@ -32,31 +35,31 @@ def draw(seed=0, size=400, mu=2.0):
 @pytest.mark.parametrize("design", DESIGNS)
 def test_the_design_chooses_the_family_and_the_other_is_none_with_its_reason(design):
     scores, is_member = draw()
-    found = lower_bounds(scores, is_member, design)
-    free, assuming = OWN[design]
-    family = FAMILY[design]
+    result = lower_bounds(scores, is_member, design)
+    assumption_free, gaussian_key = KEYS_BY_DESIGN[design]
+    module = MODULES[design]
     # Nine tenths of the error are for the declared orientation.
-    assert getattr(found, free) == family.epsilon_of_scores(
+    assert getattr(result, assumption_free) == module.epsilon_of_scores(
         scores, is_member, delta=1e-5, confidence=1 - 0.9 * (1 - 0.95)
     )
-    mu = family.mu_of_scores(scores, is_member, confidence=1 - 0.9 * (1 - 0.95))
-    assert found.mu[assuming] == mu > 0
-    assert getattr(found, assuming) == pytest.approx(gaussian.epsilon(1e-5, mu=mu))
-    others = set(bounds.KEYS) - set(OWN[design])
-    assert set(found.not_applicable) == others
-    assert all(getattr(found, key) is None for key in others)
-    assert (found.confidence, found.delta, found.design) == (0.95, 1e-5, design)
-    json.dumps(found._asdict(), allow_nan=False)
+    mu = module.mu_of_scores(scores, is_member, confidence=1 - 0.9 * (1 - 0.95))
+    assert result.mu[gaussian_key] == mu > 0
+    assert getattr(result, gaussian_key) == pytest.approx(gaussian.epsilon(1e-5, mu=mu))
+    other_keys = set(bounds.KEYS) - set(KEYS_BY_DESIGN[design])
+    assert set(result.not_applicable) == other_keys
+    assert all(getattr(result, key) is None for key in other_keys)
+    assert (result.confidence, result.delta, result.design) == (0.95, 1e-5, design)
+    json.dumps(result._asdict(), allow_nan=False)
 
 
 @pytest.mark.parametrize("design", DESIGNS)
 def test_at_delta_0_a_gaussian_has_a_mu_but_no_epsilon(design):
-    found = lower_bounds(*draw(), design, delta=0.0)
-    free, assuming = OWN[design]
-    assert getattr(found, free) > 0
-    assert getattr(found, assuming) is None
-    assert found.mu[assuming] > 0
-    assert "delta 0" in found.not_applicable[assuming]
+    result = lower_bounds(*draw(), design, delta=0.0)
+    assumption_free, gaussian_key = KEYS_BY_DESIGN[design]
+    assert getattr(result, assumption_free) > 0
+    assert getattr(result, gaussian_key) is None
+    assert result.mu[gaussian_key] > 0
+    assert "delta 0" in result.not_applicable[gaussian_key]
 
 
 @pytest.mark.parametrize("design", DESIGNS)
@@ -64,31 +67,45 @@ def test_at_delta_0_a_gaussian_has_a_mu_but_no_epsilon(design):
 def test_scores_that_prove_nothing_give_zeros(design, delta):
     is_member = np.arange(200) < 100
     for scores in (np.zeros(200), np.full(200, np.inf), np.where(np.arange(200) % 2, -1.0, 1.0)):
-        found = lower_bounds(scores, is_member, design, delta=delta)
-        assert [getattr(found, key) for key in OWN[design]] == [0, 0]
+        result = lower_bounds(scores, is_member, design, delta=delta)
+        assert [getattr(result, key) for key in KEYS_BY_DESIGN[design]] == [0, 0]
 
 
 @pytest.mark.parametrize("design", DESIGNS)
 def test_reversed_scores_pay_for_their_orientation(design):
     scores, is_member = draw()
-    free, assuming = OWN[design]
+    assumption_free, gaussian_key = KEYS_BY_DESIGN[design]
     right, wrong = lower_bounds(scores, is_member, design), lower_bounds(-scores, is_member, design)
-    assert 0 < getattr(wrong, free) < getattr(right, free)
-    assert 0 < wrong.mu[assuming] < right.mu[assuming]
-    alone = FAMILY[design].epsilon_of_scores(
+    assert 0 < getattr(wrong, assumption_free) < getattr(right, assumption_free)
+    assert 0 < wrong.mu[gaussian_key] < right.mu[gaussian_key]
+    alone = MODULES[design].epsilon_of_scores(
         scores, is_member, delta=1e-5, confidence=1 - 0.1 * (1 - 0.95)
     )
-    assert getattr(wrong, free) == alone
+    assert getattr(wrong, assumption_free) == alone
 
 
-@pytest.mark.parametrize("design", DESIGNS)
-def test_a_true_positive_rate_of_at_most_delta_proves_nothing(design):
+def test_a_true_positive_rate_of_at_most_delta_proves_nothing():
+    result = lower_bounds(*draw(mu=4.0), "independent_runs", delta=0.999)
+    assert result.clopper_pearson == 0
+
+
+def test_one_run_states_where_delta_leaves_nothing_to_prove():
+    """(0, delta)-DP allows to reveal all canaries with probability delta."""
     scores, is_member = draw(mu=4.0)
-    found = lower_bounds(scores, is_member, design, delta=0.999)
-    assert getattr(found, OWN[design][0]) == 0
+    result = lower_bounds(scores, is_member, "one_run", delta=0.1)
+    assert result.one_run is None
+    assert result.not_applicable["one_run"].startswith("at delta=0.1 ")
+    assert lower_bounds(scores, is_member, "independent_runs", delta=0.1).clopper_pearson > 1
+    assert lower_bounds(scores, is_member, "one_run", delta=1e-6).one_run > 0
 
 
-def test_the_relation_is_told_and_never_scales_a_bound():
+def test_the_bounds_that_assume_a_gaussian_say_so():
+    for design, key in (("independent_runs", "gdp"), ("one_run", "one_run_fdp")):
+        result = lower_bounds(*draw(mu=2.0), design, delta=1e-5)
+        assert list(result.assumptions) == [key]
+
+
+def test_the_relation_is_reported_and_never_scales_a_bound():
     scores, is_member = draw()
     both = [lower_bounds(scores, is_member, "one_run", relation=r) for r in bounds.RELATIONS]
     assert both[0].one_run == both[1].one_run
@@ -101,13 +118,13 @@ def test_the_relation_is_told_and_never_scales_a_bound():
 def test_perfect_separation_is_near_the_ceilings():
     is_member = np.arange(2000) < 1000
     scores = 1.0 * is_member
-    found = lower_bounds(
+    result = lower_bounds(
         scores + np.linspace(0, 0.1, 2000), is_member, "independent_runs", delta=0.0
     )
-    assert 0.85 * 5.60059 < found.clopper_pearson < 5.60059
-    assert 0.9 * 5.359823 < found.mu["gdp"] < 5.359823
-    found = lower_bounds(scores[500:1500], is_member[500:1500], "one_run", delta=0.0)
-    assert 0.85 * 5.80907 < found.one_run < 5.80907
+    assert 0.85 * 5.60059 < result.clopper_pearson < 5.60059
+    assert 0.9 * 5.359823 < result.mu["gdp"] < 5.359823
+    result = lower_bounds(scores[500:1500], is_member[500:1500], "one_run", delta=0.0)
+    assert 0.85 * 5.80907 < result.one_run < 5.80907
 
 
 @given(
@@ -120,10 +137,10 @@ def test_no_bound_is_ever_negative_infinite_or_nan(scores, design, delta, data):
     is_member = data.draw(npst.arrays(bool, scores.shape))
     is_member[:2] = [True, False]
     is_member[2::4], is_member[3::4] = True, False
-    found = lower_bounds(scores, is_member, design, delta=delta)
+    result = lower_bounds(scores, is_member, design, delta=delta)
     for key in bounds.KEYS:
-        value = getattr(found, key)
-        assert (value is None) == (key in found.not_applicable)
+        value = getattr(result, key)
+        assert (value is None) == (key in result.not_applicable)
         assert value is None or 0 <= value < math.inf
 
 
@@ -131,8 +148,8 @@ def test_no_bound_is_ever_negative_infinite_or_nan(scores, design, delta, data):
 def test_scores_of_any_type_and_labels_of_0_and_1(dtype):
     scores, is_member = draw()
     scores = np.round(4 * scores).astype(dtype)
-    found = lower_bounds(scores, is_member.astype(np.uint8), "one_run")
-    assert found == lower_bounds(scores.astype(np.float64), is_member, "one_run")
+    result = lower_bounds(scores, is_member.astype(np.uint8), "one_run")
+    assert result == lower_bounds(scores.astype(np.float64), is_member, "one_run")
 
 
 ONE_CLASS = np.ones(50)

@@ -1,3 +1,5 @@
+import math
+
 import jax
 import jax.numpy as jnp
 import jaxtyping
@@ -8,7 +10,7 @@ from scipy import stats
 
 from jaxpriv import grads, sampling, training
 from jaxpriv.audit import noise
-from jaxpriv.training import algorithms
+from jaxpriv.training import _step
 
 LEVEL = 0.01
 SHAPES = {"w": (20, 12, 10), "v": (20, 12, 10), "b": (20, 7)}
@@ -16,7 +18,7 @@ SHAPES = {"w": (20, 12, 10), "v": (20, 12, 10), "b": (20, 7)}
 
 @pytest.fixture
 def unchecked():
-    """As outside pytest, where shapes are checked by the library alone."""
+    """Calls the function as outside pytest, where only the library checks shapes."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
@@ -33,37 +35,72 @@ def check(residuals, *, std=1.0, level=LEVEL, batch_sizes=None):
 
 def test_right_noise_passes_and_wrong_levels_do_not():
     residuals = right(std=2.5)
-    found = check(residuals, std=2.5)
-    assert found.rejected == ()
-    assert found.std_ratio == pytest.approx(1, abs=0.03)
+    findings = check(residuals, std=2.5)
+    assert findings.rejected == ()
+    assert findings.std_ratio == pytest.approx(1, abs=0.03)
     for factor in (2 / 3, 3 / 2):
         wrong = check(residuals, std=2.5 * factor)
         levels = {f"{test} ['{leaf}']" for test in ("level", "shape") for leaf in ("w", "v")}
-        assert set(wrong.rejected) - {"shape ['b']"} == levels | {"level ['b']", "level of a step"}
+        levels |= {"level ['b']", "level of a step"}
+        by_size = {"shape ['b']", *(f"level of an entry ['{leaf}']" for leaf in SHAPES)}
+        assert levels <= set(wrong.rejected) <= levels | by_size
         assert wrong.std_ratio == pytest.approx(1 / factor, rel=0.03)
 
 
 def test_the_level_test_is_the_chi_square():
     residuals = right()
-    found = check(residuals)
+    findings = check(residuals)
     for name, leaf in residuals.items():
         below = stats.chi2.cdf((leaf**2).sum(), leaf.size)
         expected = 2 * min(below, 1 - below)
-        assert found.p_values[f"level ['{name}']"] == pytest.approx(expected, rel=1e-9)
+        assert findings.p_values[f"level ['{name}']"] == pytest.approx(expected, rel=1e-9)
 
 
 def test_correlations_are_tested_as_student_would():
     rng = np.random.default_rng(3)
     a, b = rng.normal(size=(2, 40))
     b = b + 0.3 * a
-    # Without means taken off: the t of a regression through the origin, 39 degrees of freedom.
+    # Means are not subtracted, so this is the t of a regression through the origin, 39 degrees.
     slope = a @ b / (a @ a)
     t = slope / np.sqrt(((b - slope * a) ** 2).sum() / 39 / (a @ a))
-    found = check({"a": a[None], "b": b[None]}).p_values["leaves"]
-    assert found == pytest.approx(2 * stats.t.sf(abs(t), 39), rel=1e-9)
+    findings = check({"a": a[None], "b": b[None]}).p_values["leaves"]
+    assert findings == pytest.approx(2 * stats.t.sf(abs(t), 39), rel=1e-9)
     pair = check(np.stack([a, b])).p_values
-    assert pair["steps"] == pytest.approx(found, rel=1e-9)
-    assert list(pair) == ["level noise", "level of a step", "shape noise", "steps", "entries noise"]
+    assert pair["steps"] == pytest.approx(findings, rel=1e-9)
+    assert list(pair) == [
+        "level noise",
+        "level of a step",
+        "level of an entry noise",
+        "shape noise",
+        "steps",
+        "lags",
+        "entries noise",
+    ]
+
+
+def test_noise_that_is_missing_on_one_entry_of_200_is_caught():
+    for seed in range(10):
+        residuals = np.random.default_rng(seed).normal(size=(100, 200))
+        residuals[:, 7] = 0.0
+        assert check(residuals).rejected == ("level of an entry noise",)
+
+
+def test_weakly_correlated_steps_are_caught():
+    for seed in range(10):
+        fresh = np.random.default_rng(seed).normal(size=(100, 200))
+        residuals = fresh.copy()
+        for t in range(1, 100):
+            residuals[t] = 0.1 * residuals[t - 1] + math.sqrt(0.99) * fresh[t]
+        assert check(residuals).rejected == ("lags",)
+
+
+def test_right_noise_is_rejected_as_rarely_as_stated():
+    """The number of rejections of 200 at level 0.05 is above 18 with probability 0.4 %."""
+    rejected = sum(
+        bool(check(np.random.default_rng(seed).normal(size=(100, 50)), level=0.05).rejected)
+        for seed in range(200)
+    )
+    assert rejected <= 18
 
 
 def test_one_key_for_equal_shaped_leaves_is_caught():
@@ -83,8 +120,8 @@ def test_noise_that_is_repeated_after_a_resume_or_in_another_run_is_caught():
     stacked = {name: np.concatenate([first[name], second[name]]) for name in first}
     assert check(stacked).rejected == ()
     again = {name: np.concatenate([leaf, leaf[-3:]]) for name, leaf in first.items()}
-    assert check(again).rejected == ("steps",)
-    # A quarter of the variance shared between two steps is enough.
+    assert check(again).rejected[0] == "steps"
+    # Sharing a quarter of the variance between two steps is detected.
     weak = {name: leaf.copy() for name, leaf in first.items()}
     for leaf in weak.values():
         leaf[5] = leaf[4] / 2 + np.sqrt(3) / 2 * leaf[5]
@@ -118,9 +155,9 @@ def test_noise_that_scales_with_the_realised_batch_is_caught():
 
 def test_a_missing_or_constant_noise_is_rejected_without_a_warning():
     zeros = {name: np.zeros(shape) for name, shape in SHAPES.items()}
-    found = check(zeros, batch_sizes=np.arange(20))
-    assert {"level ['w']", "level ['v']", "level ['b']"} <= set(found.rejected)
-    assert found.std_ratio == 0
+    findings = check(zeros, batch_sizes=np.arange(20))
+    assert {"level ['w']", "level ['v']", "level ['b']"} <= set(findings.rejected)
+    assert findings.std_ratio == 0
     ones = {name: np.ones(shape) for name, shape in SHAPES.items()}
     assert {"steps", "leaves"} <= set(check(ones).rejected)
 
@@ -133,16 +170,16 @@ def test_right_noise_is_rejected_no_more_often_than_the_level(shape):
     smallest: dict[str, list[float]] = {}
     for i in range(draws):
         residuals = {name: rng.normal(size=s) for name, s in shape.items()}
-        found = check(residuals, level=level, batch_sizes=sizes)
-        rejections[i] = bool(found.rejected)
-        names |= set(found.p_values)
-        for name, p in found.p_values.items():
+        findings = check(residuals, level=level, batch_sizes=sizes)
+        rejections[i] = bool(findings.rejected)
+        names |= set(findings.p_values)
+        for name, p in findings.p_values.items():
             smallest.setdefault(name, []).append(p)
     assert rejections.sum() <= stats.binom.isf(1e-3, draws, level)
     assert rejections.sum() > 0.4 * level * draws
     for name, values in smallest.items():
         assert np.sum(np.array(values) <= 0.1) <= stats.binom.isf(1e-4, draws, 0.1), name
-    # These two are exact, so uniform.
+    # The p-values of these two tests are exact, so they are uniform.
     for name in ("batch_size", "level ['a']"):
         assert stats.kstest(smallest[name], "uniform").pvalue > 1e-3
 
@@ -155,7 +192,7 @@ def test_holm_is_the_step_down_procedure():
 
 
 def released(key, alg, grad, steps):
-    """The noise of real DP-SGD steps: the noisy sum, read off plain SGD, minus the clipped sum."""
+    """The noise of DP-SGD steps: the noisy sum, computed from plain SGD, minus the clipped sum."""
     x = jax.random.normal(jax.random.key(1), (50, 30))
 
     def step(state, key):
@@ -180,9 +217,9 @@ def test_the_noise_of_dpsgd_passes(keys):
     alg = training.dpsgd(grad, optax.sgd(1.0), sampler, noise_multiplier=1.5)
     residuals, sizes = jax.jit(jax.vmap(lambda key: released(key, alg, grad, 8)))(keys(2))
     first = jax.tree.map(lambda leaf: leaf[0], residuals)
-    found = check(first, std=3.0, batch_sizes=sizes[0])
-    assert found.rejected == ()
-    assert found.std_ratio == pytest.approx(1, abs=4 / np.sqrt(2 * 8 * 120))
+    findings = check(first, std=3.0, batch_sizes=sizes[0])
+    assert findings.rejected == ()
+    assert findings.std_ratio == pytest.approx(1, abs=4 / np.sqrt(2 * 8 * 120))
     assert check(first, std=2.0).rejected
     runs = jax.tree.map(lambda leaf: leaf.reshape(16, *leaf.shape[2:]), residuals)
     assert check(runs, std=3.0).rejected == ()
@@ -232,8 +269,8 @@ BREAKS = {
 @pytest.mark.parametrize("name", BREAKS)
 def test_noise_of_the_right_energy_in_the_wrong_shape_is_seen(name):
     drawn = STD * np.random.default_rng(3).normal(size=(50, 400))
-    found = check(BREAKS[name](drawn), std=STD)
-    assert any(test.startswith(name) for test in found.rejected)
+    findings = check(BREAKS[name](drawn), std=STD)
+    assert any(test.startswith(name) for test in findings.rejected)
     assert not check(drawn, std=STD).rejected
 
 
@@ -247,13 +284,13 @@ def test_a_step_function_is_released_and_tested(keys):
     total = {"w": jnp.arange(600.0).reshape(20, 30), "v": jnp.ones((20, 30))}
 
     def release(key):
-        return algorithms.noisy_mean(key, total, std=2.0, divisor=1.0)
+        return _step.noisy_mean(key, total, std=2.0, divisor=1.0)
 
     def one_key_for_all(key):
         return jax.tree.map(lambda x: x + 2.0 * jax.random.normal(key, x.shape), total)
 
     for step, rejected in ((release, ()), (one_key_for_all, ("leaves",))):
-        residuals = noise.residuals_of(keys(30), step, exact=total)
+        residuals = noise.collect_residuals(keys(30), step, exact=total)
         assert residuals["w"].shape == (30, 20, 30)
         assert check(residuals, std=2.0).rejected == rejected
 
@@ -265,19 +302,19 @@ def test_values_that_are_not_finite_are_named(keys, bad):
     with pytest.raises(ValueError, match=r"2 that are NaN or .* \['w'\], the first in step 3"):
         check(residuals)
     with pytest.raises(ValueError, match=r"finite exact value, got NaN or infinity in \['w'\]"):
-        noise.residuals_of(
+        noise.collect_residuals(
             keys(3), lambda key: {"w": jnp.ones(2)}, exact={"w": jnp.array([1.0, bad])}
         )
 
 
 def test_a_sum_without_any_gradient_is_warned_of(keys):
-    """All rows are NaN: the noise is right, and there is nothing beside it."""
+    """All rows are NaN, so the release consists of correct noise only."""
     grad = grads.clipped_grad(lambda params, x, key: jnp.dot(params, x), clip_norm=1.0)
     total, norms = grad(jnp.ones(3), jnp.full((4, 3), jnp.nan), jnp.ones(4, bool), keys(1)[0])
     assert not np.isfinite(norms).any()
 
     def release(key):
-        return algorithms.noisy_mean(key, total, std=1.0, divisor=1.0)
+        return _step.noisy_mean(key, total, std=1.0, divisor=1.0)
 
     with pytest.warns(UserWarning, match="zero everywhere, so the noise alone is tested"):
-        noise.residuals_of(keys(30), release, exact=total)
+        noise.collect_residuals(keys(30), release, exact=total)

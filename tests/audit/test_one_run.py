@@ -14,14 +14,14 @@ CONFIDENCE = 0.95
 
 
 def canaries(rng, mu, size):
-    """Each canary seen through its own Gaussian channel: mu-Gaussian differential privacy."""
+    """Scores of canaries with independent Gaussian noise: mu-Gaussian differential privacy."""
     is_member = rng.random(size) < 0.5
     return rng.normal(mu * is_member), is_member
 
 
 def epsilon(correct, guesses, total=None, *, delta=0.0, confidence=CONFIDENCE):
-    found = one_run.Guesses(correct, guesses, total or guesses)
-    return one_run.epsilon_of_guesses(found, delta=delta, confidence=confidence)
+    result = one_run.Guesses(correct, guesses, total or guesses)
+    return one_run.epsilon_of_guesses(result, delta=delta, confidence=confidence)
 
 
 def mu(correct, guesses, total=None, *, confidence=CONFIDENCE):
@@ -45,12 +45,12 @@ def test_at_delta_0_the_bound_is_clopper_pearsons_in_log_odds(guesses, data):
     confidence = data.draw(st.floats(0.5, 0.999))
     share = stats.beta.ppf(1 - confidence, correct, guesses - correct + 1) if correct else 0.0
     expected = math.log(share / (1 - share)) if share > 0.5 else 0.0
-    found = epsilon(correct, guesses, confidence=confidence)
-    assert found == pytest.approx(expected, rel=1e-7, abs=1e-7)
+    result = epsilon(correct, guesses, confidence=confidence)
+    assert result == pytest.approx(expected, rel=1e-7, abs=1e-7)
 
 
 def slow_p_value(correct, guesses, total, epsilon, delta):
-    """Theorem 5.2 term by term."""
+    """Theorem 5.2, term by term."""
     q = 1 / (1 + math.exp(-epsilon))
     pmf = [stats.binom.pmf(i, guesses, q) for i in range(guesses + 1)]
     slope = max((sum(pmf[correct - i : correct]) / i for i in range(1, correct + 1)), default=0.0)
@@ -62,10 +62,10 @@ def slow_p_value(correct, guesses, total, epsilon, delta):
     [(60, 64, 1000, 1e-5), (190, 200, 200, 1e-4), (80, 100, 400, 1e-3), (12, 12, 50, 1e-6)],
 )
 def test_with_delta_the_p_value_of_the_bound_is_the_error(correct, guesses, total, delta):
-    found = epsilon(correct, guesses, total, delta=delta)
-    for epsilon_, p in ((found - 1e-6, 0.05), (found + 1e-6, 0.05)):
+    result = epsilon(correct, guesses, total, delta=delta)
+    for epsilon_, p in ((result - 1e-6, 0.05), (result + 1e-6, 0.05)):
         assert slow_p_value(correct, guesses, total, epsilon_, delta) == pytest.approx(p, rel=1e-4)
-    assert slow_p_value(correct, guesses, total, found, delta) <= 0.05 * (1 + 1e-9)
+    assert slow_p_value(correct, guesses, total, result, delta) <= 0.05 * (1 + 1e-9)
 
 
 def slow_tail(correct, guesses, total, mu):
@@ -85,14 +85,14 @@ def slow_tail(correct, guesses, total, mu):
         for h, slope, value in zip(at, slopes, values, strict=True):
             rows.append(right - slope * missed)
             limits.append(value - slope * h)
-    found = optimize.linprog(
+    result = optimize.linprog(
         -(t >= correct).astype(float),
         A_ub=np.array(rows),
         b_ub=limits,
         A_eq=np.ones((1, guesses + 1)),
         b_eq=[1.0],
     )
-    return -found.fun
+    return -result.fun
 
 
 @pytest.mark.parametrize(
@@ -100,10 +100,10 @@ def slow_tail(correct, guesses, total, mu):
     [(10, 10, 10), (18, 20, 20), (14, 15, 60), (10, 12, 12), (9, 12, 12)],
 )
 def test_the_mu_bound_is_where_no_distribution_of_guesses_is_left(correct, guesses, total):
-    found = mu(correct, guesses, total)
-    assert slow_tail(correct, guesses, total, found + 0.02) >= 0.05
-    if found > 0:
-        assert slow_tail(correct, guesses, total, found - 0.02) <= 0.05 * 1.03
+    result = mu(correct, guesses, total)
+    assert slow_tail(correct, guesses, total, result + 0.02) >= 0.05
+    if result > 0:
+        assert slow_tail(correct, guesses, total, result - 0.02) <= 0.05 * 1.03
 
 
 @given(st.integers(2, 60), st.data())
@@ -111,9 +111,9 @@ def test_bounds_grow_with_right_guesses_and_fall_with_confidence(guesses, data):
     correct = data.draw(st.integers(0, guesses - 1))
     total = guesses + data.draw(st.integers(0, 50))
     for bound in (epsilon, mu):
-        found = bound(correct, guesses, total)
-        assert 0 <= found <= bound(correct + 1, guesses, total) < math.inf
-        assert bound(correct, guesses, total, confidence=0.99) <= found
+        result = bound(correct, guesses, total)
+        assert 0 <= result <= bound(correct + 1, guesses, total) < math.inf
+        assert bound(correct, guesses, total, confidence=0.99) <= result
     assert epsilon(correct, guesses, total, delta=1e-3) <= epsilon(correct, guesses, total)
 
 
@@ -123,8 +123,8 @@ def test_guesses_are_the_highest_in_and_the_lowest_out():
     for (guess_in, guess_out), correct in {
         (1, 0): 1, (2, 0): 1, (3, 0): 2, (0, 1): 1, (0, 2): 1, (3, 3): 4, (1, 1): 2,
     }.items():  # fmt: skip
-        found = one_run.guess(scores, is_member, guess_in=guess_in, guess_out=guess_out)
-        assert found == (correct, guess_in + guess_out, 6)
+        result = one_run.guess(scores, is_member, guess_in=guess_in, guess_out=guess_out)
+        assert result == (correct, guess_in + guess_out, 6)
 
 
 @given(
@@ -134,15 +134,15 @@ def test_guesses_are_the_highest_in_and_the_lowest_out():
 def test_ties_count_as_wrongly_as_any_order_of_rows_could_break_them(scores, data):
     is_member = np.arange(len(scores)) % 2 == 0
     size = data.draw(st.integers(1, len(scores) // 2))
-    found = one_run.guess(scores, is_member, guess_in=size, guess_out=size)
+    result = one_run.guess(scores, is_member, guess_in=size, guess_out=size)
     rng, worst = np.random.default_rng(0), len(scores)
     for _ in range(40):
         order = np.lexsort([rng.random(len(scores)), scores])
         ranked = is_member[order]
         worst = min(worst, ranked[-size:].sum() + (~ranked[:size]).sum())
-    assert found.correct <= worst
+    assert result.correct <= worst
     order = rng.permutation(len(scores))
-    assert one_run.guess(scores[order], is_member[order], guess_in=size, guess_out=size) == found
+    assert one_run.guess(scores[order], is_member[order], guess_in=size, guess_out=size) == result
 
 
 def test_one_side_with_ties_is_exactly_the_worst_order():
@@ -160,8 +160,8 @@ def test_nothing_is_proved_by_constant_or_reversed_scores_even_if_rows_are_sorte
 
 def shares_above(bound, truth, *, mu, draws, size, seed):
     rng = np.random.default_rng(seed)
-    found = [bound(*canaries(rng, mu, size)) for _ in range(draws)]
-    return np.mean(np.array(found) > truth), np.mean(found)
+    result = [bound(*canaries(rng, mu, size)) for _ in range(draws)]
+    return np.mean(np.array(result) > truth), np.mean(result)
 
 
 BOUNDS = {
@@ -177,23 +177,23 @@ BOUNDS = {
 @pytest.mark.parametrize(
     ("draws", "size"), [(200, 100), pytest.param(1000, 400, marks=pytest.mark.slow)]
 )
-def test_the_bound_holds_as_often_as_it_says(name, draws, size):
+def test_the_bound_holds_at_its_confidence(name, draws, size):
     bound, truth = BOUNDS[name]
-    # More than this many of 5 % happen with probability below 1e-3; 73 of 1000.
-    most = stats.binom.isf(1e-3, draws, 0.05) / draws
+    # Failures of probability 5 % exceed this share with probability below 1e-3.
+    limit = stats.binom.isf(1e-3, draws, 0.05) / draws
     null, _ = shares_above(bound, 0.0, mu=0.0, draws=draws, size=size, seed=0)
-    assert null <= most
+    assert null <= limit
     above, mean = shares_above(bound, truth, mu=1.0, draws=draws, size=size, seed=1)
-    assert above <= most
+    assert above <= limit
     assert mean > 0.1
 
 
 def randomised_response(rng, epsilon, size, *, leak=0.0):
-    """Bits told truly with odds e^epsilon; with probability `leak` all of them: (epsilon, leak)."""
+    """Randomised response with odds e^epsilon; with probability `leak` all bits are true."""
     is_member = rng.random(size) < 0.5
     truly = rng.random(size) < 1 / (1 + math.exp(-epsilon))
-    told = is_member if rng.random() < leak else np.where(truly, is_member, ~is_member)
-    return told + 1e-3 * rng.random(size), is_member
+    answers = is_member if rng.random() < leak else np.where(truly, is_member, ~is_member)
+    return answers + 1e-3 * rng.random(size), is_member
 
 
 @pytest.mark.parametrize("leak", [0.0, 0.03])
@@ -201,23 +201,23 @@ def test_the_guess_bound_covers_the_mechanism_that_attains_it(leak):
     rng, draws, size = np.random.default_rng(3), 400, 200
 
     def above(delta):
-        found = []
+        result = []
         for _ in range(draws):
             scores, is_member = randomised_response(rng, 1.0, size, leak=leak)
             right = int(((scores > 0.5) == is_member).sum())
-            found.append(epsilon(right, size, delta=delta))
-        return np.sum(np.array(found) > 1.0)
+            result.append(epsilon(right, size, delta=delta))
+        return np.sum(np.array(result) > 1.0)
 
     assert above(leak) <= stats.binom.isf(1e-3, draws, 0.05)
-    # A bound that claims more than it may is caught: the mechanism is tight at delta 0.
+    # A bound that is too large is detected, as the mechanism is tight at delta 0.
     if leak == 0:
-        found = [
+        result = [
             epsilon(
                 int((s > 0.5).astype(int)[m].sum() + (s <= 0.5)[~m].sum()), size, confidence=0.5
             )
             for s, m in (randomised_response(rng, 1.0, size) for _ in range(draws))
         ]
-        assert np.sum(np.array(found) > 1.0) > stats.binom.isf(1e-3, draws, 0.05)
+        assert np.sum(np.array(result) > 1.0) > stats.binom.isf(1e-3, draws, 0.05)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 120), st.booleans())
@@ -229,9 +229,9 @@ def test_the_search_tries_these_plans_and_pays_for_all(seed, size, rounded):
     slow_epsilon, slow_mu = [0.0], [0.0]
     for share, part in parts.items():
         side = max(1, math.floor(size * share / 2))
-        found = one_run.guess(scores, is_member, guess_in=side, guess_out=side)
-        slow_epsilon.append(epsilon(*found, delta=1e-5, confidence=1 - 0.05 * part))
-        slow_mu.append(mu(*found, confidence=1 - 0.05 * part))
+        result = one_run.guess(scores, is_member, guess_in=side, guess_out=side)
+        slow_epsilon.append(epsilon(*result, delta=1e-5, confidence=1 - 0.05 * part))
+        slow_mu.append(mu(*result, confidence=1 - 0.05 * part))
     assert BOUNDS["epsilon"][0](scores, is_member) == pytest.approx(max(slow_epsilon), rel=1e-6)
     assert BOUNDS["mu"][0](scores, is_member) == pytest.approx(max(slow_mu), rel=1e-3)
 
@@ -241,15 +241,15 @@ def test_guesses_chosen_after_a_look_at_the_coins_would_be_caught():
     above = 0
     for _ in range(draws):
         scores, is_member = canaries(rng, 0.0, 100)
-        found = [
+        result = [
             one_run.guess(scores, is_member, guess_in=side, guess_out=side)
             for side in range(1, 51, 2)
         ]
-        above += max(epsilon(*g) for g in found) > 0
+        above += max(epsilon(*g) for g in result) > 0
     assert above > stats.binom.isf(1e-3, draws, 0.05)
 
 
-def test_power_is_near_that_of_the_best_number_of_guesses_known_in_advance():
+def test_power_is_near_that_of_the_best_fixed_number_of_guesses():
     rng = np.random.default_rng(6)
     draws = [canaries(rng, 2.0, 1000) for _ in range(15)]
 

@@ -53,7 +53,7 @@ def test_attack_adds_lira_where_shadow_scores_are(capsys, tmp_path):
     assert found["gap_baseline"] is None
     assert found["slices"] == {}
     assert found["strongest"] == "lira"
-    assert "are few" not in run(capsys, "attack", path)[1]
+    assert "LiRA is unreliable" not in run(capsys, "attack", path)[1]
 
 
 def test_attack_scores_logits_and_slices_by_class_and_group(capsys, tmp_path):
@@ -96,7 +96,7 @@ def test_labels_may_be_far_apart(capsys, tmp_path):
     status, found, _ = run(capsys, "attack", path, "--json")
     assert status == 0
     assert "threshold_per_class" in found["attacks"]
-    assert "8 shadow models are few" in run(capsys, "attack", path)[1]
+    assert "With only 8 shadow models LiRA is unreliable" in run(capsys, "attack", path)[1]
     np.savez(path, labels=np.full(200, 2**31), **held)
     assert run(capsys, "attack", path)[0] == 2
     np.savez(path, **{**held, "shadow_is_member": np.ones((8, 200))})
@@ -125,7 +125,7 @@ def test_misspelt_arrays_are_refused_and_useless_ones_named(capsys, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         status, _, err = run(capsys, "attack", path)
-    assert (status, err) == (0, "warning: scores.npz: arrays without a use: epoch.\n")
+    assert (status, err) == (0, "warning: scores.npz: unused arrays: epoch.\n")
 
 
 def test_a_file_without_scores_is_told_the_names_that_it_has(capsys, tmp_path):

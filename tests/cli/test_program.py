@@ -44,9 +44,13 @@ def test_data_path(capsys, monkeypatch, tmp_path):
     assert found == {"name": "mnist", "path": str(tmp_path / "mnist")}
     _, text, _ = run(capsys, "data", "path", "synthetic_purchase")
     assert "no file" in text
-    for name, told in [("cifar100", "found no source"), ("nope", "Expected data to be one of")]:
+    refusals = {
+        "cifar100": "Expected a source of cifar100, found none",
+        "nope": "Expected data to be one of",
+    }
+    for name, message in refusals.items():
         status, _, err = run(capsys, "data", "path", name)
         assert status == 2
         assert err.startswith("error: ")
-        assert told in err
+        assert message in err
         assert err.count("\n") == 1

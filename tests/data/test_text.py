@@ -33,7 +33,7 @@ def corpus(tmp_path):
     return tmp_path / "tiny"
 
 
-def refused(*args, **kwargs):
+def assert_refused(*args, **kwargs):
     with pytest.raises(ValueError, match="Expected") as caught:
         text.load_pairs(*args, **kwargs)
     assert "\n" not in str(caught.value)
@@ -82,63 +82,63 @@ def test_people_become_groups(corpus):
     write(corpus, "train.usr.gz", ["ann", "bob", "ann", "cid"])
     assert text.load_pairs(corpus).group.tolist() == [0, 1, 0, 2]
     write(corpus, "train.usr.gz", ["ann", "bob"])
-    assert "train.fr.gz has 4, train.usr.gz has 2" in refused(corpus)
+    assert "train.fr.gz has 4, train.usr.gz has 2" in assert_refused(corpus)
 
 
 def test_names_are_looked_up_in_data_dir_then_the_environment(corpus, monkeypatch):
     assert text.load_pairs("tiny", data_dir=corpus.parent).name == "tiny"
     monkeypatch.setenv("JAXPRIV_DATA", str(corpus.parent))
     assert text.load_pairs("tiny").name == "tiny"
-    assert "data_dir or JAXPRIV_DATA" in refused("tiny", data_dir=corpus)
+    assert "data_dir or JAXPRIV_DATA" in assert_refused("tiny", data_dir=corpus)
     monkeypatch.delenv("JAXPRIV_DATA")
     monkeypatch.chdir(corpus)
-    assert "tiny" in refused("tiny")
+    assert "tiny" in assert_refused("tiny")
     assert text.load_pairs(".").name == "tiny"
 
 
 def test_missing_files_are_named_with_their_layout(corpus, tmp_path):
-    message = refused(corpus, split="val")
+    message = assert_refused(corpus, split="val")
     assert "val.fr or val.fr.gz" in message
     assert "'train.en', 'train.fr.gz'" in message
-    assert "train.fr[.gz]" in refused(tmp_path / "none")
-    assert "two languages" in refused(corpus, languages=("fr", "fr"))
-    assert "file names" in refused(corpus, split="../train")
-    assert "file names" in refused(corpus, languages=("fr", "en/../fr"))
+    assert "train.fr[.gz]" in assert_refused(tmp_path / "none")
+    assert "two languages" in assert_refused(corpus, languages=("fr", "fr"))
+    assert "file names" in assert_refused(corpus, split="../train")
+    assert "file names" in assert_refused(corpus, languages=("fr", "en/../fr"))
 
 
 def test_content_that_is_no_corpus(corpus):
     write(corpus, "train.en", EN[:3])
-    assert "train.fr.gz has 4, train.en has 3" in refused(corpus)
+    assert "train.fr.gz has 4, train.en has 3" in assert_refused(corpus)
     (corpus / "train.en").write_bytes(b"ok\n\xff\xfe\nok\nok\n")
-    assert "UTF-8 in train.en, line 2" in refused(corpus)
+    assert "UTF-8 in train.en, line 2" in assert_refused(corpus)
     (corpus / "train.fr.gz").write_bytes(gzip.compress(b" \n\n"))
     (corpus / "train.en").write_bytes(b"\n\n")
-    assert "got none" in refused(corpus)
+    assert "got none" in assert_refused(corpus)
     (corpus / "train.fr.gz").write_bytes(gzip.compress(b""))
     (corpus / "train.en").write_bytes(b"")
-    assert "got none" in refused(corpus)
+    assert "got none" in assert_refused(corpus)
 
 
 def test_every_truncation_of_a_compressed_file_is_one_line(corpus):
     whole = (corpus / "train.fr.gz").read_bytes()
     for end in range(1, len(whole)):
         (corpus / "train.fr.gz").write_bytes(whole[:end])
-        assert "whole gzip file as train.fr.gz" in refused(corpus)
+        assert "whole gzip file as train.fr.gz" in assert_refused(corpus)
     (corpus / "train.fr.gz").write_bytes(b"not compressed at all")
-    assert "whole gzip file" in refused(corpus)
+    assert "whole gzip file" in assert_refused(corpus)
 
 
 def test_links_out_of_the_folder_and_what_is_no_file(corpus, tmp_path):
     (tmp_path / "secret").write_text("one\ntwo\nthree\nfour\n")
     (corpus / "train.en").unlink()
     (corpus / "train.en").symlink_to(tmp_path / "secret")
-    assert "link that leaves" in refused(corpus)
+    assert "link that leaves" in assert_refused(corpus)
     (corpus / "train.en").unlink()
     os.mkfifo(corpus / "train.en")
-    assert "train.en or train.en.gz" in refused(corpus)
+    assert "train.en or train.en.gz" in assert_refused(corpus)
     (corpus / "train.en").unlink()
     (corpus / "train.en").symlink_to("train.en")
-    assert "train.en or train.en.gz" in refused(corpus)
+    assert "train.en or train.en.gz" in assert_refused(corpus)
     (corpus / "train.en").unlink()
     write(corpus, "kept.txt", EN)
     (corpus / "train.en").symlink_to("kept.txt")
@@ -154,14 +154,14 @@ def test_bombs_are_refused_while_they_are_read(corpus, block, message):
     bomb = gzip.compress(block * (2**24 // len(block))) * 64  # a GiB, in members
     (corpus / "train.fr.gz").write_bytes(bomb)
     before = most_memory()
-    assert message in refused(corpus)
+    assert message in assert_refused(corpus)
     assert most_memory() - before < 2**28
 
 
 def test_what_does_not_fit_in_memory_is_refused(corpus, monkeypatch):
-    monkeypatch.setattr(text, "_LARGEST_BYTES", 2**20)
+    monkeypatch.setattr(text, "_MAX_BYTES", 2**20)
     (corpus / "train.fr.gz").write_bytes(gzip.compress(b"\n" * 20_000))
-    assert "1 MiB of memory" in refused(corpus)
+    assert "1 MiB of memory" in assert_refused(corpus)
 
 
 def test_tokens_are_words_and_single_signs():
@@ -222,14 +222,14 @@ def test_lists_that_are_no_vocabulary(words, message):
 
 def test_padded_rows_are_static_masked_and_say_what_was_cut():
     built = vocabulary.Vocabulary.build(["a b c d"], min_count=1, lower=True)
-    loaded = vocabulary.padded(["a", "a b c d", ""], built, max_length=4)
+    loaded = vocabulary.pad(["a", "a b c d", ""], built, max_length=4)
     assert loaded.tokens.tolist() == [[1, 4, 2, 0], [1, 4, 5, 2], [1, 2, 0, 0]]
     assert loaded.tokens.dtype == np.int32
     assert loaded.mask.sum(1).tolist() == [3, 4, 2]
     assert loaded.is_cut.tolist() == [False, True, False]
-    assert vocabulary.padded([], built, max_length=4).tokens.shape == (0, 4)
+    assert vocabulary.pad([], built, max_length=4).tokens.shape == (0, 4)
     with pytest.raises(ValueError, match="max_length >= 2"):
-        vocabulary.padded(["a"], built, max_length=1)
+        vocabulary.pad(["a"], built, max_length=1)
 
 
 @hypothesis.given(

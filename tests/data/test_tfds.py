@@ -86,7 +86,7 @@ def copied(prepared, tmp_path):
     return tmp_path / "sets"
 
 
-def refused(*args, read=tfds.load, **kwargs):
+def assert_refused(*args, read=tfds.load, **kwargs):
     with pytest.raises(ValueError, match="Expected") as caught:
         read(*args, **kwargs)
     assert "\n" not in str(caught.value)
@@ -108,15 +108,16 @@ def test_reads_back_what_was_prepared(prepared):
 
 
 def test_columns_of_every_kind(prepared):
-    loaded = tfds.load_columns("tiny", split="train", data_dir=prepared)
-    assert set(loaded.columns) == {"image", "label", "hidden", "text", "person/age", "words"}
-    order = [int(text.decode()[1:-1]) for text in loaded.columns["text"]]
+    both = {"split": "train", "data_dir": prepared}
+    images, ages, words = (
+        tfds.load("tiny", keys=(key, "label"), **both) for key in ("image", "person/age", "words")
+    )
+    order = (4 * ages.x).astype(int)
     assert sorted(order) == list(range(9))
-    np.testing.assert_array_equal(loaded.columns["person/age"], AGES[order])
-    np.testing.assert_array_equal(loaded.columns["image"], IMAGES[order])
-    assert loaded.columns["words"].shape == (9, 2)
-    assert loaded.num_classes == {"label": 3, "hidden": 3}
-    assert loaded.supervised == ("image", "label")
+    np.testing.assert_array_equal(images.x, IMAGES[order])
+    np.testing.assert_array_equal(ages.y, LABELS[order])
+    assert words.x.shape == (9, 2)
+    assert words.num_classes == 3
 
 
 def test_nothing_of_tensorflow_is_imported(prepared):
@@ -153,22 +154,22 @@ def test_the_highest_version_and_the_only_configuration(tmp_path):
     assert tfds.find_prepared("set/small", data_dir=tmp_path) == highest
     assert tfds.find_prepared("set/small:9.0.0", data_dir=tmp_path).name == "9.0.0"
     shutil.copytree(tmp_path / "set/small", tmp_path / "set/large")
-    message = refused("set", read=tfds.find_prepared, data_dir=tmp_path)
+    message = assert_refused("set", read=tfds.find_prepared, data_dir=tmp_path)
     assert "set/large, set/small" in message
-    assert "TFDS name" in refused("../set", read=tfds.find_prepared, data_dir=tmp_path)
+    assert "TFDS name" in assert_refused("../set", read=tfds.find_prepared, data_dir=tmp_path)
 
 
 def test_what_is_not_there_or_does_not_fit(prepared, tmp_path):
-    message = refused("mnist", split="train", data_dir=tmp_path)
+    message = assert_refused("mnist", split="train", data_dir=tmp_path)
     assert "tfds.builder('mnist', file_format='array_record').download_and_prepare()" in message
     for split in ("val", "train+val", "train[:x]", "train[:0]", ""):
-        assert "made of train, test" in refused("tiny", split=split, data_dir=prepared)
+        assert "made of train, test" in assert_refused("tiny", split=split, data_dir=prepared)
     both = {"split": "train", "data_dir": prepared}
-    assert "as a column" in refused("tiny", keys=("image", "labels"), **both)
-    assert "numbers as text" in refused("tiny", keys=("text", "label"), **both)
-    assert "a class a record" in refused("tiny", keys=("image", "words"), **both)
-    assert "got -1 to -1" in refused("tiny", keys=("image", "hidden"), **both)
-    ragged = refused("tiny", read=tfds.load_columns, split="test", data_dir=prepared)
+    assert "as a column" in assert_refused("tiny", keys=("image", "labels"), **both)
+    assert "numbers as text" in assert_refused("tiny", keys=("text", "label"), **both)
+    assert "one class per record" in assert_refused("tiny", keys=("image", "words"), **both)
+    assert "got -1 to -1" in assert_refused("tiny", keys=("image", "hidden"), **both)
+    ragged = assert_refused("tiny", keys=("words", "label"), split="test", data_dir=prepared)
     assert "words has the shape" in ragged
 
 
@@ -183,12 +184,12 @@ def edited(copied, file, change):
 def test_other_formats_ask_for_tensorflow(copied, monkeypatch):
     monkeypatch.setattr(tfds.importlib.util, "find_spec", lambda name: None)
     both = edited(copied, "dataset_info.json", lambda d: d.update(fileFormat="tfrecord"))
-    assert "only TensorFlow reads" in refused("tiny", **both)
+    assert "only TensorFlow reads" in assert_refused("tiny", **both)
 
 
 def test_a_data_file_names_no_code_of_its_own(copied):
     both = edited(copied, "features.json", lambda d: d.update(pythonClassName="antigravity.Fly"))
-    assert "'antigravity.Fly'" in refused("tiny", **both)
+    assert "'antigravity.Fly'" in assert_refused("tiny", **both)
     assert "antigravity" not in sys.modules
 
 
@@ -198,7 +199,7 @@ def test_a_data_file_names_no_file_elsewhere(copied):
             "../{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
         )
 
-    assert "inside it" in refused("tiny", **edited(copied, "dataset_info.json", outward))
+    assert "inside it" in assert_refused("tiny", **edited(copied, "dataset_info.json", outward))
 
 
 def test_promised_records_allocate_nothing(copied):
@@ -206,7 +207,9 @@ def test_promised_records_allocate_nothing(copied):
         for split in content["splits"]:
             split["shardLengths"] = ["1000000000000"]
 
-    assert "whole TFDS set" in refused("tiny", **edited(copied, "dataset_info.json", many))
+    assert "complete TFDS set" in assert_refused(
+        "tiny", **edited(copied, "dataset_info.json", many)
+    )
 
 
 @pytest.mark.parametrize("kind", ["features.json", "dataset_info.json", "tiny-train*"])
@@ -215,9 +218,9 @@ def test_damaged_files_are_one_line(copied, kind):
     whole = path.read_bytes()
     for share in (0, 0.3, 0.9):
         path.write_bytes(whole[: int(share * len(whole))])
-        assert "whole TFDS set" in refused("tiny", split="train", data_dir=copied)
+        assert "complete TFDS set" in assert_refused("tiny", split="train", data_dir=copied)
     path.unlink()
-    refused("tiny", split="train", data_dir=copied)
+    assert_refused("tiny", split="train", data_dir=copied)
 
 
 MUTATIONS = st.tuples(
@@ -264,5 +267,5 @@ def test_mutated_files_are_a_set_or_one_line(copied, count):
 
 def test_supervised_keys_that_are_no_pair(copied):
     both = edited(copied, "dataset_info.json", lambda d: d.pop("supervisedKeys"))
-    assert "keys (input, label)" in refused("tiny", **both)
+    assert "keys (input, label)" in assert_refused("tiny", **both)
     assert tfds.load("tiny", keys=("person/age", "label"), **both).x.shape == (9,)

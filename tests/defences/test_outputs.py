@@ -33,13 +33,13 @@ def test_top_k_keeps_the_largest_probabilities_and_floors_the_rest(k):
 def test_rounding_rounds_probabilities_and_floors_zero(decimals):
     rounded = np.round(special.softmax([0.0, 9.0, 1.0]), decimals)
     expected = np.log(np.maximum(rounded, 1e-13))
-    found = answer(outputs.rounding(decimals=decimals), [0.0, 9.0, 1.0])
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    result = answer(outputs.rounding(decimals=decimals), [0.0, 9.0, 1.0])
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_temperature_is_the_softmax_of_divided_logits():
-    found = answer(outputs.temperature(temperature=4.0))
-    np.testing.assert_allclose(found, special.log_softmax(LOGITS / 4), rtol=1e-5)
+    result = answer(outputs.temperature(temperature=4.0))
+    np.testing.assert_allclose(result, special.log_softmax(LOGITS / 4), rtol=1e-5)
     assert answer(outputs.temperature(temperature=0.01)).min() == np.float32(np.log(1e-13))
 
 
@@ -53,8 +53,8 @@ def test_label_only_shows_the_label():
 def test_the_predicted_label_stays(text):
     logits = np.random.default_rng(0).normal(size=(50, 5))
     for row in logits:
-        found = answer(base.from_text(text), row)
-        assert found[row.argmax()] == found.max()
+        result = answer(base.from_text(text), row)
+        assert result[row.argmax()] == result.max()
 
 
 def test_a_defence_without_a_response_leaves_predict_alone():

@@ -7,4 +7,4 @@ from jaxpriv.grads import _ghost_cost
 
 def looped(always=True):
     """A context in which all norms are taken in a loop over examples, or else none."""
-    return mock.patch.object(_ghost_cost, "_FEWEST_LOOPED", 0 if always else 2**60)
+    return mock.patch.object(_ghost_cost, "_MIN_LOOPED_MACS", 0 if always else 2**60)

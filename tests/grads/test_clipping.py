@@ -104,18 +104,18 @@ def test_equals_the_loop_over_examples(loss, make, keys):
     (key,) = keys(1)
     clip_norms = (0.3, 50.0)
     makes = [make(loss, clip_norm=c) for c in clip_norms]
-    found = jax.jit(lambda *args: [grad(*args) for grad in makes])(PARAMS, (X, Y), MASK, key)
-    for one, clip_norm in zip(found, clip_norms, strict=True):
+    result = jax.jit(lambda *args: [grad(*args) for grad in makes])(PARAMS, (X, Y), MASK, key)
+    for clipped, clip_norm in zip(result, clip_norms, strict=True):
         expected = oracles.clipped_sum(loss, PARAMS, (X, Y), MASK, key, clip_norm=clip_norm)
-        oracles.assert_same_sum(one, expected)
+        oracles.assert_same_sum(clipped, expected)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
 def test_microbatched_equals_whole(size, keys):
     (key,) = keys(1)
-    whole = jax.jit(grads.clipped_grad(dropout_loss, clip_norm=0.5))(PARAMS, (X, Y), MASK, key)
+    full = jax.jit(grads.clipped_grad(dropout_loss, clip_norm=0.5))(PARAMS, (X, Y), MASK, key)
     parts = grads.clipped_grad(dropout_loss, clip_norm=0.5, microbatch_size=size)
-    oracles.assert_same_sum(jax.jit(parts)(PARAMS, (X, Y), MASK, key), whole)
+    oracles.assert_same_sum(jax.jit(parts)(PARAMS, (X, Y), MASK, key), full)
 
 
 def test_jit_equals_eager_and_vmap_equals_loop(keys):
@@ -171,10 +171,10 @@ def test_frozen_parameters_are_outside_norm_and_sum(keys):
     def loss(params, example, key):
         return plain_loss({"params": {**params, "first": frozen}}, example, key)
 
-    found = jax.jit(grads.clipped_grad(loss, clip_norm=0.4))(trainable, (X, Y), MASK, key)
+    result = jax.jit(grads.clipped_grad(loss, clip_norm=0.4))(trainable, (X, Y), MASK, key)
     expected = oracles.clipped_sum(loss, trainable, (X, Y), MASK, key, clip_norm=0.4)
-    assert set(found.total) == {"shared", "norm", "last"}
-    oracles.assert_same_sum(found, expected)
+    assert set(result.total) == {"shared", "norm", "last"}
+    oracles.assert_same_sum(result, expected)
 
 
 def test_the_same_array_in_two_leaves_stays_two_parameters(keys):
@@ -187,8 +187,8 @@ def test_the_same_array_in_two_leaves_stays_two_parameters(keys):
         hidden = jnp.tanh(dense.apply({"params": params["a"]}, x))
         return jnp.sum(dense.apply({"params": params["b"]}, hidden) ** 2)
 
-    found = jax.jit(grads.clipped_grad(loss, clip_norm=1.0))(params, X, MASK, key)
-    oracles.assert_same_sum(found, oracles.clipped_sum(loss, params, X, MASK, key, clip_norm=1.0))
+    result = jax.jit(grads.clipped_grad(loss, clip_norm=1.0))(params, X, MASK, key)
+    oracles.assert_same_sum(result, oracles.clipped_sum(loss, params, X, MASK, key, clip_norm=1.0))
 
 
 def test_plain_jax_and_unused_leaves(keys):
@@ -198,9 +198,9 @@ def test_plain_jax_and_unused_leaves(keys):
     def loss(params, x, key):
         return jnp.sum(x @ params["w"])
 
-    found = jax.jit(grads.clipped_grad(loss, clip_norm=1.0))(params, X, MASK, key)
-    oracles.assert_same_sum(found, oracles.clipped_sum(loss, params, X, MASK, key, clip_norm=1.0))
-    assert not found.total["unused"].any()
+    result = jax.jit(grads.clipped_grad(loss, clip_norm=1.0))(params, X, MASK, key)
+    oracles.assert_same_sum(result, oracles.clipped_sum(loss, params, X, MASK, key, clip_norm=1.0))
+    assert not result.total["unused"].any()
 
 
 @pytest.mark.parametrize("make", [grads.clipped_grad, grads.explicit_clipped_grad])
@@ -209,20 +209,20 @@ def test_a_non_finite_example_contributes_zero(make, bad, keys):
     (key,) = keys(1)
     grad = jax.jit(make(plain_loss, clip_norm=0.5))
     poisoned = X.at[4].set(bad)
-    found = grad(PARAMS, (poisoned, Y), MASK, key)
+    result = grad(PARAMS, (poisoned, Y), MASK, key)
     without = grad(PARAMS, (X, Y), MASK.at[4].set(False), key)
-    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(found.total))
-    if not np.isfinite(found.norms[4]):
-        oracles.assert_same_sum(found._replace(norms=without.norms), without)
+    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(result.total))
+    if not np.isfinite(result.norms[4]):
+        oracles.assert_same_sum(result._replace(norms=without.norms), without)
 
 
 @pytest.mark.parametrize("make", [grads.clipped_grad, grads.explicit_clipped_grad])
 def test_padding_may_hold_anything(make, keys):
     (key,) = keys(1)
     grad = jax.jit(make(plain_loss, clip_norm=0.5))
-    found = grad(PARAMS, (X.at[2].set(jnp.nan), Y), MASK, key)
-    oracles.assert_same_sum(found, grad(PARAMS, (X, Y), MASK, key))
-    assert found.norms[2] == 0
+    result = grad(PARAMS, (X.at[2].set(jnp.nan), Y), MASK, key)
+    oracles.assert_same_sum(result, grad(PARAMS, (X, Y), MASK, key))
+    assert result.norms[2] == 0
 
 
 @pytest.mark.parametrize("make", [grads.clipped_grad, grads.explicit_clipped_grad])
@@ -231,8 +231,10 @@ def test_empty_batches_batches_of_one_and_zero_gradients(make, keys):
     grad = jax.jit(make(plain_loss, clip_norm=0.5))
     empty = grad(PARAMS, (X, Y), jnp.zeros(7, bool), key)
     assert all(not leaf.any() for leaf in jax.tree.leaves(empty))
-    one = grad(PARAMS, (X[:1], Y[:1]), jnp.ones(1, bool), key)
-    assert oracles.tree_norm(one.total) == pytest.approx(min(0.5, float(one.norms[0])), rel=1e-5)
+    clipped = grad(PARAMS, (X[:1], Y[:1]), jnp.ones(1, bool), key)
+    assert oracles.tree_norm(clipped.total) == pytest.approx(
+        min(0.5, float(clipped.norms[0])), rel=1e-5
+    )
     flat = jax.jit(make(lambda p, e, k: 0.0 * plain_loss(p, e, k), clip_norm=0.5))
     still = flat(PARAMS, (X, Y), MASK, key)
     assert all(not leaf.any() for leaf in jax.tree.leaves(still))
@@ -274,12 +276,14 @@ def test_half_precision_keeps_float32_sums_within_its_rounding(keys):
         x, y = example
         return cross_entropy(model.apply(params, x[0]), y)
 
-    found = jax.jit(grads.clipped_grad(loss, clip_norm=0.5))(params, (X, Y), MASK, key)
+    result = jax.jit(grads.clipped_grad(loss, clip_norm=0.5))(params, (X, Y), MASK, key)
     exact = oracles.clipped_sum(loss, params, (X, Y), MASK, key, clip_norm=0.5)
-    assert {leaf.dtype for leaf in jax.tree.leaves(found)} == {jnp.dtype("float32")}
-    oracles.assert_same_sum(found, exact, rtol=2e-2)
-    one = jax.jit(grads.clipped_grad(loss, clip_norm=1e-3))(params, (X[:1], Y[:1]), MASK[:1], key)
-    assert oracles.tree_norm(one.total) <= 1e-3 * (1 + 1e-5)
+    assert {leaf.dtype for leaf in jax.tree.leaves(result)} == {jnp.dtype("float32")}
+    oracles.assert_same_sum(result, exact, rtol=2e-2)
+    clipped = jax.jit(grads.clipped_grad(loss, clip_norm=1e-3))(
+        params, (X[:1], Y[:1]), MASK[:1], key
+    )
+    assert oracles.tree_norm(clipped.total) <= 1e-3 * (1 + 1e-5)
 
 
 def test_sensitivity_doubles_for_replacement():
@@ -341,8 +345,8 @@ def test_an_empty_batch_and_python_floats_as_parameters(make, keys):
     total, norms = grad(params, jnp.zeros((0, 3)), jnp.zeros(0, bool), key)
     assert norms.shape == (0,)
     assert not jnp.any(total["b"])
-    found = grad(params, jnp.ones((2, 3)), jnp.ones(2, bool), key)
-    np.testing.assert_allclose(found.norms, [math.sqrt(11.0)] * 2, rtol=1e-6)
+    result = grad(params, jnp.ones((2, 3)), jnp.ones(2, bool), key)
+    np.testing.assert_allclose(result.norms, [math.sqrt(11.0)] * 2, rtol=1e-6)
 
 
 @pytest.mark.parametrize("bad", [jnp.nan, jnp.inf, 3e38])
@@ -353,20 +357,20 @@ def test_in_a_loop_over_examples_what_has_no_weight_may_hold_anything(bad, keys)
     )
     with forced.looped():
         grad = jax.jit(grads.clipped_grad(plain_loss, clip_norm=0.5))
-        found = grad(PARAMS, (X.at[2].set(bad).at[4].set(bad), Y), MASK, key)
-    assert found.norms[2] == 0
-    if np.isfinite(found.norms[4]):  # LayerNorm brings a large example back
-        found = grad(PARAMS, (X.at[2].set(bad), Y), MASK.at[4].set(False), key)
-    oracles.assert_same_sum(found._replace(norms=found.norms.at[4].set(0)), expected)
+        result = grad(PARAMS, (X.at[2].set(bad).at[4].set(bad), Y), MASK, key)
+    assert result.norms[2] == 0
+    if np.isfinite(result.norms[4]):  # LayerNorm brings a large example back
+        result = grad(PARAMS, (X.at[2].set(bad), Y), MASK.at[4].set(False), key)
+    oracles.assert_same_sum(result._replace(norms=result.norms.at[4].set(0)), expected)
 
 
 def test_a_loop_over_no_examples_gives_zero(keys):
     with forced.looped():
-        found = jax.jit(grads.clipped_grad(plain_loss, clip_norm=0.5))(
+        result = jax.jit(grads.clipped_grad(plain_loss, clip_norm=0.5))(
             PARAMS, (X[:0], Y[:0]), MASK[:0], keys(1)[0]
         )
-    assert found.norms.shape == (0,)
-    assert all(not leaf.any() for leaf in jax.tree.leaves(found.total))
+    assert result.norms.shape == (0,)
+    assert all(not leaf.any() for leaf in jax.tree.leaves(result.total))
 
 
 def test_in_a_loop_over_examples_leaves_keep_types_of_their_own():
@@ -379,8 +383,8 @@ def test_in_a_loop_over_examples_leaves_keep_types_of_their_own():
 
         # At many positions the gradients are multiplied out in the loop.
         args = (params, jnp.tile(X, (1, 20, 1)), MASK, jax.random.key(0))
-        found = jax.jit(grads.clipped_grad(loss, clip_norm=0.4))(*args)
+        result = jax.jit(grads.clipped_grad(loss, clip_norm=0.4))(*args)
         expected = oracles.clipped_sum(loss, *args, clip_norm=0.4)
-        oracles.assert_same_sum(found, expected)
-        assert found.total["a"].dtype == jnp.float32
-        assert found.total["b"].dtype == jnp.float64
+        oracles.assert_same_sum(result, expected)
+        assert result.total["a"].dtype == jnp.float32
+        assert result.total["b"].dtype == jnp.float64

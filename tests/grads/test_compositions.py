@@ -44,10 +44,10 @@ class Stack(nn.Module):
     def __call__(self, ids):
         embed = nn.Embed(7, 4, param_dtype=self.dtype)
         x = embed(ids)
-        kept = {}
+        layers = {}
         for name in self.names:
-            layer = kept.get(name) if self.shared else None
-            kept[name] = layer = layer or LAYERS[name](self.dtype)
+            layer = layers.get(name) if self.shared else None
+            layers[name] = layer = layer or LAYERS[name](self.dtype)
             x = x + jnp.tanh(layer(x)).reshape(x.shape)
         return embed.attend(x) if self.tied else nn.Dense(2, param_dtype=self.dtype)(x)
 
@@ -77,13 +77,13 @@ def _check_stack(names, shared, tied, clip_norm, seed):
     with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):  # flax's norms mix types
         loss, args = problem(names, shared, tied, seed, jnp.float64)
         expected = oracles.clipped_sum(loss, *args, clip_norm=clip_norm)
-        found = oracles.quick_jit(grads.clipped_grad(loss, clip_norm=clip_norm))(*args)
-        oracles.assert_same_sum(found, expected, rtol=RTOL)
+        result = oracles.quick_jit(grads.clipped_grad(loss, clip_norm=clip_norm))(*args)
+        oracles.assert_same_sum(result, expected, rtol=RTOL)
     loss, args = problem(names, shared, tied, seed, jnp.float32)
     explicit = oracles.quick_jit(grads.explicit_clipped_grad(loss, clip_norm=clip_norm))(*args)
-    found = jax.jit(grads.clipped_grad(loss, clip_norm=clip_norm))(*args)
+    result = jax.jit(grads.clipped_grad(loss, clip_norm=clip_norm))(*args)
     lost = oracles.largest_difference(explicit.total, expected[0])
-    assert oracles.largest_difference(found.total, expected[0]) <= max(1e-5, 4 * lost)
+    assert oracles.largest_difference(result.total, expected[0]) <= max(1e-5, 4 * lost)
 
 
 RTOL = 1e-9

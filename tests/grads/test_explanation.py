@@ -35,8 +35,8 @@ def explained(**settings):
 
     grad = grads.clipped_grad(loss, clip_norm=1.0, **settings)
     params["unused"] = jnp.ones(3)
-    found = grad.explain(params, ids, jax.random.key(0), batch_size=32)
-    return {choice.leaf: choice for choice in found.choices}, str(found)
+    explanation = grad.explain(params, ids, jax.random.key(0), batch_size=32)
+    return {choice.leaf: choice for choice in explanation.choices}, str(explanation)
 
 
 def test_each_parameter_has_its_method():
@@ -61,8 +61,8 @@ def explain_plain(loss, params, x=None):
 
 def test_many_positions_are_multiplied_out_and_one_is_an_outer_product():
     def methods(positions):
-        found = explain_plain(lambda w, x, k: (x @ w).sum(), jnp.ones((8, 8)), positions)
-        return found.choices[0].method
+        explanation = explain_plain(lambda w, x, k: (x @ w).sum(), jnp.ones((8, 8)), positions)
+        return explanation.choices[0].method
 
     assert methods(jnp.ones((256, 8))) == "gradient"
     assert methods(jnp.ones((2, 8))) == "gram"
@@ -93,9 +93,9 @@ def test_an_explicit_leaf_has_a_reason_and_advice(reason):
 
 def test_the_share_of_parameters_without_explicit_gradients():
     params = {"kernel": jnp.ones((3, 4)), "scale": jnp.ones(4)}
-    found = explain_plain(lambda p, x, key: (x @ p["kernel"] * p["scale"]).sum(), params)
-    assert found.ghost_share == pytest.approx(12 / 16)
-    assert all(not choice.advice for choice in found.choices if choice.method != "explicit")
+    explanation = explain_plain(lambda p, x, key: (x @ p["kernel"] * p["scale"]).sum(), params)
+    assert explanation.ghost_share == pytest.approx(12 / 16)
+    assert all(not choice.advice for choice in explanation.choices if choice.method != "explicit")
 
 
 def test_memory_is_what_the_arrays_take():
@@ -142,8 +142,8 @@ def test_nnx_models_go_by_split_and_merge(keys):
         return jnp.sum(jnp.tanh(nnx.merge(structure, params)(x)) ** 2)
 
     x, mask, (key,) = jax.random.normal(jax.random.key(1), (5, 4)), jnp.arange(5) < 4, keys(1)
-    found = grads.clipped_grad(loss, clip_norm=0.2)(params, x, mask, key)
-    oracles.assert_same_sum(found, oracles.clipped_sum(loss, params, x, mask, key, clip_norm=0.2))
+    result = grads.clipped_grad(loss, clip_norm=0.2)(params, x, mask, key)
+    oracles.assert_same_sum(result, oracles.clipped_sum(loss, params, x, mask, key, clip_norm=0.2))
 
 
 def test_refuses_an_empty_batch_size():

@@ -62,11 +62,11 @@ def of_nnx_recurrent():
 
 
 def of_equinox():
-    one, two = jax.random.split(KEY)
+    first_key, second_key = jax.random.split(KEY)
     layers = [
-        eqx.nn.Linear(4, 6, key=one),
+        eqx.nn.Linear(4, 6, key=first_key),
         eqx.nn.LayerNorm(6, use_weight=False),
-        eqx.nn.Linear(6, 2, key=two),
+        eqx.nn.Linear(6, 2, key=second_key),
     ]
     params, static = eqx.partition(layers, eqx.is_inexact_array)
 
@@ -112,9 +112,9 @@ def test_every_library_by_the_same_products(library):
             return jnp.sum(jnp.sin(apply(params, x, key)))
 
         grad, mask = grads.clipped_grad(loss, clip_norm=0.4), jnp.arange(3) != 1
-        found = jax.jit(grad)(params, X, mask, KEY)
+        result = jax.jit(grad)(params, X, mask, KEY)
         expected = oracles.clipped_sum(loss, params, X, mask, KEY, clip_norm=0.4)
-        oracles.assert_same_sum(found, expected)
+        oracles.assert_same_sum(result, expected)
         explanation = grad.explain(params, X[0], KEY, batch_size=3)
     assert explanation.ghost_share >= 0.9, str(explanation)
 

@@ -178,7 +178,7 @@ def test_embed_with_repeated_ids(dtype):
 
 def test_embed_of_a_long_sequence(monkeypatch):
     """Past the longest Gram, equal ids are added up by sorting."""
-    monkeypatch.setattr(_ghost_factors, "_LONGEST_GRAM", 3)
+    monkeypatch.setattr(_ghost_factors, "_MAX_GRAM", 3)
     check_layer(nn.Embed(10, 4), (6,), ids=IDS, ghosts="all")
     check_layer(Tied(), (6,), ids=IDS, ghosts="all")
 
@@ -344,8 +344,8 @@ def test_batch_statistics_are_refused_by_path():
     variables = model.init(jax.random.key(0), x[0], train=False)
 
     def loss(params, x, key, *, train):
-        held = {"params": params, "batch_stats": variables["batch_stats"]}
-        out, _ = model.apply(held, x, train=train, mutable=["batch_stats"])
+        all_variables = {"params": params, "batch_stats": variables["batch_stats"]}
+        out, _ = model.apply(all_variables, x, train=train, mutable=["batch_stats"])
         return jnp.sum(out**2)
 
     args = (variables["params"], x, jnp.ones(4, bool), jax.random.key(0))

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from jaxpriv import grads, sampling, training
-from jaxpriv.grads import _ghost_cost, _ghost_plan, microbatching
+from jaxpriv.grads import _ghost_cost, _ghost_plan, _microbatching
 from tests import oracles
 
 W = jax.random.normal(jax.random.key(0), (6, 6))
@@ -27,7 +27,7 @@ def with_cache(monkeypatch, num_bytes):
 
 def suggested(batch_size):
     key = jax.random.key(0)
-    return microbatching.suggested_size(loss, W, X[0], key, batch_size=batch_size)
+    return _microbatching.suggested_size(loss, W, X[0], key, batch_size=batch_size)
 
 
 def test_the_suggested_size_follows_the_caches(monkeypatch):
@@ -61,9 +61,9 @@ def test_only_what_depends_on_the_example_counts_as_activations():
 def test_automatic_pieces_equal_the_whole(make, monkeypatch, keys):
     (key,) = keys(1)
     with_cache(monkeypatch, 1)
-    whole = jax.jit(make(loss, clip_norm=0.1))(W, X, MASK, key)
+    full = jax.jit(make(loss, clip_norm=0.1))(W, X, MASK, key)
     pieces = jax.jit(make(loss, clip_norm=0.1, microbatch_size="auto"))(W, X, MASK, key)
-    oracles.assert_same_sum(pieces, whole)
+    oracles.assert_same_sum(pieces, full)
 
 
 @pytest.mark.parametrize("size", ["auto", 1, 16, 70, 1000])
@@ -75,10 +75,10 @@ def test_sgd_in_pieces_equals_sgd(size, monkeypatch, keys):
     for microbatch_size in (None, size):
         alg = training.sgd(loss, optax.sgd(0.1), sampler, microbatch_size=microbatch_size)
         steps.append(jax.jit(alg.update)(key, alg.init(W), X, MASK))
-    (whole, whole_info), (pieces, info) = steps
-    np.testing.assert_allclose(pieces.params, whole.params, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(info.loss, whole_info.loss, rtol=1e-5)
-    assert info.batch_size == whole_info.batch_size == MASK.sum()
+    (full, full_info), (pieces, info) = steps
+    np.testing.assert_allclose(pieces.params, full.params, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(info.loss, full_info.loss, rtol=1e-5)
+    assert info.batch_size == full_info.batch_size == MASK.sum()
 
 
 @pytest.mark.parametrize("size", [0, -1, 1.5, "some"])

@@ -146,9 +146,9 @@ def check_program(program, seed, jit=jax.jit):
     args = (params, x, mask, keys[-2])
     explicit = oracles.quick_jit(grads.explicit_clipped_grad(loss, clip_norm=clip_norm))(*args)
     with forced.looped(seed % 2 == 0):
-        found = jit(grads.clipped_grad(loss, clip_norm=clip_norm))(*args)
+        result = jit(grads.clipped_grad(loss, clip_norm=clip_norm))(*args)
     rtol = 3e-3 if any(square == "cast" for _, square in program) else 1e-4
-    oracles.assert_same_sum(found, explicit, rtol=rtol)
+    oracles.assert_same_sum(result, explicit, rtol=rtol)
 
 
 @hypothesis.settings(max_examples=15)

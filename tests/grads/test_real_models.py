@@ -17,16 +17,16 @@ IDS = jax.random.randint(jax.random.key(3), (3, 6), 0, 11)
 X = jax.random.normal(jax.random.key(4), (3, 6, 8))
 
 
-def check(loss, params, batch, *, share=SHARE, only=None):
+def check_sums(loss, params, batch, *, share=SHARE, only=None):
     """Compares with the loop in float64, and the share of `only` (or all) leaves by factors."""
     mask, key = jnp.arange(3) != 1, jax.random.key(5)
     with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
         params, batch = jax.tree.map(_to_float64, (params, batch))
         grad = grads.clipped_grad(loss, clip_norm=0.7)
         with forced.looped():
-            found = jax.jit(grad)(params, batch, mask, key)
+            result = jax.jit(grad)(params, batch, mask, key)
         expected = oracles.clipped_sum(loss, params, batch, mask, key, clip_norm=0.7)
-        oracles.assert_same_sum(found, expected, rtol=1e-9)
+        oracles.assert_same_sum(result, expected, rtol=1e-9)
         first = jax.tree.map(lambda x: x[0], batch)
         explanation = grad.explain(params, first, key, batch_size=3)
     choices = [c for c in explanation.choices if only is None or only in c.leaf]
@@ -98,7 +98,7 @@ class Transformer(nn.Module):
     [(True, True), pytest.param(False, False, marks=pytest.mark.slow)],
 )
 def test_transformers_with_scanned_layers(tied, remat):
-    explanation = check(*of_module(Transformer(tied, remat), IDS))
+    explanation = check_sums(*of_module(Transformer(tied, remat), IDS))
     methods = {choice.method for choice in explanation.choices}
     assert ("second pass" in methods) == remat
 
@@ -114,7 +114,7 @@ class ViT(nn.Module):
 
 @pytest.mark.slow
 def test_a_vision_transformer():
-    check(*of_module(ViT(), jax.random.normal(jax.random.key(0), (3, 8, 8, 3))))
+    check_sums(*of_module(ViT(), jax.random.normal(jax.random.key(0), (3, 8, 8, 3))))
 
 
 @pytest.mark.slow
@@ -128,7 +128,7 @@ def test_relative_attention():
         weights = jax.nn.softmax(jnp.einsum("htk,hsk->hts", q, k) + bias.transpose(2, 0, 1))
         return jnp.sum(jnp.sin(jnp.einsum("hts,hsk,hkd->td", weights, v, p["o"])))
 
-    check(loss, params, X)
+    check_sums(loss, params, X)
 
 
 def test_low_rank_adapters_of_a_frozen_base():
@@ -139,7 +139,7 @@ def test_low_rank_adapters_of_a_frozen_base():
         x = jnp.tanh(x @ frozen.astype(x.dtype) + 0.5 * (x @ p["a"] @ p["b"]))
         return jnp.sum(jnp.sin(x @ p["head"]))
 
-    check(loss, params, X, share=1.0)
+    check_sums(loss, params, X, share=1.0)
 
 
 @pytest.mark.slow
@@ -156,7 +156,7 @@ def test_a_graph_network_with_segment_sums():
             nodes = jnp.tanh(jnp.concatenate([nodes, messages], axis=-1) @ p["update"])
         return jnp.sum(jnp.sin(nodes.sum(0) @ p["readout"]))
 
-    check(loss, params, (X, senders, receivers), share=1.0)
+    check_sums(loss, params, (X, senders, receivers), share=1.0)
 
 
 @pytest.mark.slow
@@ -170,7 +170,7 @@ def test_a_mixture_of_experts_with_the_top_two():
         hidden = jax.nn.relu(jnp.einsum("td,edh->eth", x, p["up"]))
         return jnp.sum(jnp.sin(jnp.einsum("eth,ehd,te->td", hidden, p["down"], gates)))
 
-    check(loss, params, X, share=1.0)
+    check_sums(loss, params, X, share=1.0)
 
 
 @pytest.mark.slow
@@ -192,9 +192,9 @@ def test_state_spaces_by_associative_scan(model):
         _, states = jax.lax.associative_scan(combine, elements)
         return jnp.sum(jnp.sin(states.real @ p["out"] + x @ p["skip"]))
 
-    check(loss, params, X, share=0.0)
+    check_sums(loss, params, X, share=0.0)
     for name in ("into", "out", "skip"):
-        check(loss, params, X, share=1.0, only=name)
+        check_sums(loss, params, X, share=1.0, only=name)
 
 
 class Seq2Seq(nn.Module):
@@ -214,7 +214,7 @@ class Seq2Seq(nn.Module):
 
 @pytest.mark.slow
 def test_translation_with_teacher_forcing():
-    explanation = check(*of_module(Seq2Seq(), IDS, IDS[:, ::-1]))
+    explanation = check_sums(*of_module(Seq2Seq(), IDS, IDS[:, ::-1]))
     assert all(choice.num_leaves == 4 for choice in explanation.choices if "coder" in choice.leaf)
 
 
@@ -237,7 +237,7 @@ class Agent(nn.Module):
 @pytest.mark.slow
 def test_a_recurrent_agent():
     resets = jax.random.bernoulli(jax.random.key(1), 0.3, (3, 6))
-    check(*of_module(Agent(), X, resets))
+    check_sums(*of_module(Agent(), X, resets))
 
 
 @pytest.mark.slow
@@ -253,7 +253,7 @@ def test_a_variational_autoencoder():
         divergence = 0.5 * jnp.sum(mean**2 + jnp.exp(2 * log_std) - 1 - 2 * log_std)
         return jnp.mean((reconstruction - x) ** 2) + 0.1 * divergence
 
-    check(loss, params, X, share=1.0)
+    check_sums(loss, params, X, share=1.0)
 
 
 def test_one_kernel_for_queries_keys_and_values():
@@ -267,7 +267,7 @@ def test_one_kernel_for_queries_keys_and_values():
         x = x + jax.nn.softmax(scores) @ v @ p["out"]
         return jnp.sum(jnp.sin(x @ p["wte"].T))
 
-    check(loss, params, IDS, share=1.0)
+    check_sums(loss, params, IDS, share=1.0)
 
 
 def test_mixed_precision_by_casting_the_parameters():
@@ -279,9 +279,9 @@ def test_mixed_precision_by_casting_the_parameters():
 
     mask, key = jnp.ones(3, bool), jax.random.key(0)
     grad = grads.clipped_grad(loss, clip_norm=0.1)
-    found = jax.jit(grad)(params, X, mask, key)
+    result = jax.jit(grad)(params, X, mask, key)
     expected = oracles.clipped_sum(loss, params, X, mask, key, clip_norm=0.1)
-    oracles.assert_same_sum(found, expected, rtol=3e-2)
+    oracles.assert_same_sum(result, expected, rtol=3e-2)
     assert grad.explain(params, X[0], key, batch_size=3).ghost_share == 1.0
 
 
@@ -293,5 +293,5 @@ def test_an_l2_penalty_is_explicit_with_advice():
         penalty = sum(jnp.sum(w**2) for w in jax.tree.leaves(p))
         return jnp.sum(jnp.sin(jnp.tanh(x @ p["kernel"]) @ p["head"])) + 1e-2 * penalty
 
-    explanation = check(loss, params, X, share=0.0)
+    explanation = check_sums(loss, params, X, share=0.0)
     assert {c.advice for c in explanation.choices} == {"put weight decay into the optimiser"}

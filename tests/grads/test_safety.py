@@ -22,9 +22,9 @@ def contribution(loss, params, example, *, clip_norm):
 
 def assert_same_as_loop(loss, params, batch, *, clip_norm=1.0):
     mask = jnp.ones(len(jax.tree.leaves(batch)[0]), bool)
-    found = jax.jit(grads.clipped_grad(loss, clip_norm=clip_norm))(params, batch, mask, KEY)
+    result = jax.jit(grads.clipped_grad(loss, clip_norm=clip_norm))(params, batch, mask, KEY)
     expected = oracles.clipped_sum(loss, params, batch, mask, KEY, clip_norm=clip_norm)
-    oracles.assert_same_sum(found, expected)
+    oracles.assert_same_sum(result, expected)
 
 
 @pytest.mark.parametrize("ids", [[-1, 4, -1, 4], [0, -5, 0, 2], [7, 1, 9, -9], [3, 3, -2, 8]])
@@ -73,8 +73,8 @@ def test_positions_that_nearly_cancel(inputs, outputs, scale, noise):
     for _ in range(10):
         first = scale * rng.random(inputs)
         x = np.stack([first, first + noise * rng.normal(size=inputs)]).astype(np.float32)
-        found = grad(params, jnp.asarray(x)[None], jnp.ones(1, bool), KEY)
-        worst = max(worst, oracles.tree_norm(found.total) / 0.1)
+        result = grad(params, jnp.asarray(x)[None], jnp.ones(1, bool), KEY)
+        worst = max(worst, oracles.tree_norm(result.total) / 0.1)
     assert worst <= 1 + 1e-5
 
 
@@ -92,8 +92,8 @@ def test_gradients_too_small_or_large_to_square(exponent):
         for clip_norm in (1e-8, 1.0):
             grad = jax.jit(grads.clipped_grad(loss, clip_norm=clip_norm))
             for size in (1.0, 1e6, 1e18):
-                found = grad(params, jnp.full((1, *shape), size), jnp.ones(1, bool), KEY)
-                assert oracles.tree_norm(found.total) <= clip_norm * (1 + 1e-5)
+                result = grad(params, jnp.full((1, *shape), size), jnp.ones(1, bool), KEY)
+                assert oracles.tree_norm(result.total) <= clip_norm * (1 + 1e-5)
 
 
 def test_a_clip_norm_below_what_float32_squares_is_refused():
@@ -120,9 +120,9 @@ def test_a_promotion_of_the_users_own_is_explicit():
     assert_same_as_loop(lambda p, x, k: jnp.sum(jnp.sin(dense.apply(p, x))), params, x)
 
 
-@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("calls_inside", [True, False])
 @pytest.mark.parametrize("on_input", [True, False])
-def test_interceptors_of_the_users_own_are_respected(inside, on_input):
+def test_interceptors_of_the_users_own_are_respected(calls_inside, on_input):
     def triple(next_fun, args, kwargs, context):
         if context.method_name != "__call__":
             return next_fun(*args, **kwargs)
@@ -133,12 +133,12 @@ def test_interceptors_of_the_users_own_are_respected(inside, on_input):
     params = dense.init(KEY, x[0])
 
     def loss(params, x, key):
-        if not inside:
+        if not calls_inside:
             return jnp.sum(jnp.sin(dense.apply(params, x)))
         with nn.intercept_methods(triple):
             return jnp.sum(jnp.sin(dense.apply(params, x)))
 
-    if inside:
+    if calls_inside:
         assert_same_as_loop(loss, params, x)
     else:
         with nn.intercept_methods(triple):

@@ -11,14 +11,14 @@ from jaxpriv import metrics
 
 def test_attack_accuracy_is_the_pooled_mean_of_h_and_one_minus_h():
     h, is_member = np.array([0.9, 0.5, 0.2, 0.7]), np.array([1, 1, 0, 0])
-    found = metrics.attack_accuracy(h, is_member)
-    assert found.expected == pytest.approx((0.9 + 0.5 + 0.8 + 0.3) / 4)
-    assert found.at_half == sklearn_metrics.accuracy_score(is_member, h > 0.5) == 0.5
+    result = metrics.attack_accuracy(h, is_member)
+    assert result.expected == pytest.approx((0.9 + 0.5 + 0.8 + 0.3) / 4)
+    assert result.at_half == sklearn_metrics.accuracy_score(is_member, h > 0.5) == 0.5
     for constant in (0.0, 0.3, 0.5, 1.0):
         assert metrics.attack_accuracy(np.full(4, constant), is_member) == (0.5, 0.5)
     assert metrics.attack_accuracy(is_member, is_member) == (1.0, 1.0)
     order = np.array([2, 0, 3, 1])
-    assert metrics.attack_accuracy(h[order, None], is_member[order]) == found
+    assert metrics.attack_accuracy(h[order, None], is_member[order]) == result
 
 
 def test_attack_accuracy_is_how_often_a_random_guess_is_right():

@@ -1,4 +1,4 @@
-"""Intervals: what they solve, what they cover, and where they are exact."""
+"""Intervals solve their equations, cover at their confidence, and agree with SciPy."""
 
 import math
 
@@ -15,16 +15,16 @@ counts = st.integers(1, 2000).flatmap(lambda n: st.tuples(st.integers(0, n), st.
 
 
 def slow_delong(scores, is_member):
-    """AUC and DeLong's variance from every pair."""
+    """AUC and DeLong's variance, computed from every pair."""
     pairs = scores[is_member][:, None] - scores[~is_member][None, :]
     wins = np.where(pairs > 0, 1.0, np.where(pairs == 0, 0.5, 0.0))
     m, k = wins.shape
     return wins.mean(), wins.mean(1).var(ddof=1) / m + wins.mean(0).var(ddof=1) / k
 
 
-def auc_coverage(rng, *, members, others, shift, repetitions):
+def auc_coverage(rng, *, members, nonmembers, shift, repetitions):
     truth = stats.norm.cdf(shift / math.sqrt(2))
-    is_member = np.arange(members + others) < members
+    is_member = np.arange(members + nonmembers) < members
     hits = 0
     for _ in range(repetitions):
         scores = rng.normal(size=is_member.size) + shift * is_member
@@ -48,9 +48,9 @@ def test_clopper_pearson_solves_its_tail_equations(count, confidence):
 @given(counts)
 def test_clopper_pearson_is_scipys(count):
     k, n = count
-    theirs = stats.binomtest(k, n).proportion_ci(0.95, "exact")
-    ours = intervals.clopper_pearson(k, n, confidence=0.95)
-    np.testing.assert_allclose(ours, (theirs.low, theirs.high), rtol=1e-8, atol=1e-12)
+    expected = stats.binomtest(k, n).proportion_ci(0.95, "exact")
+    result = intervals.clopper_pearson(k, n, confidence=0.95)
+    np.testing.assert_allclose(result, (expected.low, expected.high), rtol=1e-8, atol=1e-12)
 
 
 def test_clopper_pearson_at_the_ends():
@@ -65,9 +65,9 @@ def test_clopper_pearson_takes_arrays_and_numbers():
     k, n = np.array([[0, 3], [5, 10]]), np.array([[0, 9], [10, 10]])
     lower, upper = intervals.clopper_pearson(k, n, confidence=0.9)
     for index in np.ndindex(k.shape):
-        one = intervals.clopper_pearson(int(k[index]), int(n[index]), confidence=0.9)
-        assert all(type(bound) is float for bound in one)
-        assert one == (lower[index], upper[index])
+        scalars = intervals.clopper_pearson(int(k[index]), int(n[index]), confidence=0.9)
+        assert all(type(bound) is float for bound in scalars)
+        assert scalars == (lower[index], upper[index])
 
 
 def test_one_sided_bounds_spend_the_whole_error_on_their_side():
@@ -106,7 +106,7 @@ def test_intervals_refuse_a_confidence_outside_the_unit_interval(confidence):
 @given(st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=4, max_size=40))
 def test_delong_is_the_sum_over_all_pairs(rows):
     scores = np.array([score for score, _ in rows], float)
-    is_member = np.array([inside for _, inside in rows])
+    is_member = np.array([member for _, member in rows])
     if min(is_member.sum(), (~is_member).sum()) < 2:
         return
     auc, lower, upper = intervals.delong(scores, is_member, confidence=0.9)
@@ -122,13 +122,13 @@ def test_delong_is_the_sum_over_all_pairs(rows):
 
 
 @pytest.mark.parametrize(
-    ("members", "others", "shift"), [(200, 200, 0.0), (50, 400, 0.0), (200, 200, 2.0)]
+    ("members", "nonmembers", "shift"), [(200, 200, 0.0), (50, 400, 0.0), (200, 200, 2.0)]
 )
-def test_delong_covers_at_its_confidence(members, others, shift):
+def test_delong_covers_at_its_confidence(members, nonmembers, shift):
     rng = np.random.default_rng(20261127)
     repetitions = 3000
     coverage = auc_coverage(
-        rng, members=members, others=others, shift=shift, repetitions=repetitions
+        rng, members=members, nonmembers=nonmembers, shift=shift, repetitions=repetitions
     )
     chance = 3 * math.sqrt(0.95 * 0.05 / repetitions)
     assert 0.94 - chance < coverage < 0.96 + chance
@@ -143,11 +143,11 @@ def test_delong_lies_on_the_score_scale_of_ranks():
     assert intervals.delong(scores[order], is_member[order], confidence=0.95) == plain
 
 
-@pytest.mark.parametrize(("members", "others"), [(5, 9), (9, 5), (1, 1), (1, 7)])
-def test_separated_scores_have_the_exact_bound(members, others):
-    is_member = np.arange(members + others) < members
+@pytest.mark.parametrize(("members", "nonmembers"), [(5, 9), (9, 5), (1, 1), (1, 7)])
+def test_separated_scores_have_the_exact_bound(members, nonmembers):
+    is_member = np.arange(members + nonmembers) < members
     scores = is_member + np.linspace(0, 0.5, is_member.size)
-    alike = 0.025 ** (1 / min(members, others))
+    alike = 0.025 ** (1 / min(members, nonmembers))
     assert intervals.delong(scores, is_member, confidence=0.95) == (1.0, pytest.approx(alike), 1.0)
     auc, lower, upper = intervals.delong(-scores, is_member, confidence=0.95)
     assert (auc, lower, upper) == (0.0, 0.0, pytest.approx(1 - alike))

@@ -1,4 +1,4 @@
-"""ROC curves and what is read off them, against scikit-learn and known answers."""
+"""ROC curves and their summaries, compared with scikit-learn and closed forms."""
 
 import json
 import math
@@ -19,7 +19,7 @@ from jaxpriv import metrics
 from jaxpriv.metrics import intervals, roc
 
 rows = st.lists(st.tuples(st.integers(-4, 4), st.booleans()), min_size=2, max_size=60).filter(
-    lambda drawn: len({inside for _, inside in drawn}) == 2
+    lambda drawn: len({member for _, member in drawn}) == 2
 )
 CALLS = [
     metrics.membership,
@@ -30,20 +30,20 @@ CALLS = [
 
 
 def arrays(drawn):
-    return np.array([s for s, _ in drawn], float), np.array([inside for _, inside in drawn])
+    return np.array([s for s, _ in drawn], float), np.array([member for _, member in drawn])
 
 
-def noise(seed, members, others, shift=0.0):
-    is_member = np.arange(members + others) < members
+def noise(seed, members, nonmembers, shift=0.0):
+    is_member = np.arange(members + nonmembers) < members
     return np.random.default_rng(seed).normal(size=is_member.size) + shift * is_member, is_member
 
 
 @given(rows)
 def test_the_curve_is_scikit_learns(drawn):
     scores, is_member = arrays(drawn)
-    theirs = sklearn_metrics.roc_curve(is_member, scores, drop_intermediate=False)
-    for ours, their in zip(metrics.roc_curve(scores, is_member), theirs, strict=True):
-        np.testing.assert_allclose(ours, their, rtol=1e-12)
+    expected = sklearn_metrics.roc_curve(is_member, scores, drop_intermediate=False)
+    for result, reference in zip(metrics.roc_curve(scores, is_member), expected, strict=True):
+        np.testing.assert_allclose(result, reference, rtol=1e-12)
 
 
 @given(rows)
@@ -79,7 +79,7 @@ def test_at_fpr_keeps_its_promise_and_no_other_threshold_beats_it(drawn, fpr):
     said = scores > point.threshold
     assert point.achieved_fpr == said[~is_member].mean() <= fpr
     assert point.tpr == said[is_member].mean()
-    assert point.tpr_interval[0] <= point.tpr <= point.tpr_interval[1]
+    assert point.tpr_interval_at_threshold[0] <= point.tpr <= point.tpr_interval_at_threshold[1]
     curve = metrics.roc_curve(scores, is_member)
     assert point.tpr == curve.tpr[curve.fpr <= fpr].max()
 
@@ -173,7 +173,7 @@ def test_refuses_a_rate_outside_the_unit_interval(fpr):
 
 
 @pytest.mark.parametrize(
-    ("others", "given", "coarse"),
+    ("nonmembers", "given", "coarse"),
     [
         (99, [], ()),
         (100, ["0.01"], ("0.01",)),
@@ -182,11 +182,13 @@ def test_refuses_a_rate_outside_the_unit_interval(fpr):
         (10_000, ["0.01", "0.001", "0.0001"], ("0.0001",)),
     ],
 )
-def test_low_rates_are_none_or_coarse_where_the_non_members_are_few(others, given, coarse):
-    result = metrics.membership(*noise(3, 50, others, shift=1.0))
-    assert list(result.tpr_at_fpr) == list(result.tpr_at_fpr_interval) == list(roc.LOW_FPRS)
+def test_low_rates_are_none_or_coarse_where_the_non_members_are_few(nonmembers, given, coarse):
+    result = metrics.membership(*noise(3, 50, nonmembers, shift=1.0))
+    assert list(result.tpr_at_fpr) == list(result.tpr_interval_at_threshold) == list(roc.LOW_FPRS)
     assert [key for key, value in result.tpr_at_fpr.items() if value is not None] == given
-    assert [key for key, value in result.tpr_at_fpr_interval.items() if value is not None] == given
+    assert [
+        key for key, value in result.tpr_interval_at_threshold.items() if value is not None
+    ] == given
     assert result.coarse == coarse
 
 
@@ -196,20 +198,22 @@ def test_membership_reads_the_curve_at_its_keys():
     for key in ("0.01", "0.001"):
         point = metrics.at_fpr(scores, is_member, fpr=float(key), confidence=0.8)
         assert result.tpr_at_fpr[key] == point.tpr
-        assert result.tpr_at_fpr_interval[key] == point.tpr_interval
+        assert result.tpr_interval_at_threshold[key] == point.tpr_interval_at_threshold
         hits = round(400 * point.tpr)
-        assert point.tpr_interval == intervals.clopper_pearson(hits, 400, confidence=0.8)
+        assert point.tpr_interval_at_threshold == intervals.clopper_pearson(
+            hits, 400, confidence=0.8
+        )
     assert result.auc_interval == intervals.delong(scores, is_member, confidence=0.8)[1:]
     assert result.confidence == 0.8
 
 
 @pytest.mark.parametrize(
-    ("others", "fpr", "allowed"), [(100, 0.29, 29), (100, 0.07, 7), (3, 0.3, 0)]
+    ("nonmembers", "fpr", "allowed"), [(100, 0.29, 29), (100, 0.07, 7), (3, 0.3, 0)]
 )
-def test_rates_that_round_badly_allow_the_right_count(others, fpr, allowed):
-    scores = np.append(np.arange(float(others)), 1e9)
+def test_rates_that_round_badly_allow_the_right_count(nonmembers, fpr, allowed):
+    scores = np.append(np.arange(float(nonmembers)), 1e9)
     point = metrics.at_fpr(scores, scores == 1e9, fpr=fpr)
-    assert point.achieved_fpr == allowed / others
+    assert point.achieved_fpr == allowed / nonmembers
     assert point.resolvable == (allowed >= 1)
     assert point.coarse == (allowed < 10)
 
@@ -230,12 +234,12 @@ def test_a_fixed_threshold_has_scikit_learns_confusion_and_scipys_intervals(draw
     (true_negatives, alarms), (misses, hits) = table.tolist()
     assert rates.tpr == hits / (hits + misses)
     assert rates.fpr == alarms / (alarms + true_negatives)
-    for count, total, ours in (
+    for count, total, result in (
         (hits, hits + misses, rates.tpr_interval),
         (alarms, alarms + true_negatives, rates.fpr_interval),
     ):
-        theirs = stats.binomtest(count, total).proportion_ci(0.9, "exact")
-        np.testing.assert_allclose(ours, (theirs.low, theirs.high), rtol=1e-8, atol=1e-12)
+        expected = stats.binomtest(count, total).proportion_ci(0.9, "exact")
+        np.testing.assert_allclose(result, (expected.low, expected.high), rtol=1e-8, atol=1e-12)
 
 
 def test_a_threshold_is_a_number():
@@ -262,8 +266,66 @@ def test_the_summary_is_ready_for_json():
 
 def test_importing_is_light_and_measuring_is_silent():
     code = "import sys, jaxpriv.metrics; print({'scipy.stats', 'sklearn'} & set(sys.modules))"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "set()"
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert process.stdout.strip() == "set()"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         metrics.membership(np.array([np.inf, -np.inf, 1e308, -1e308]), np.array([0, 1, 1, 0]))
+
+
+def draw_shifted(rng, auc, size):
+    """Gaussian scores of members and non-members with this AUC."""
+    shift = stats.norm.ppf(auc) * math.sqrt(2)
+    is_member = np.arange(2 * size) < size
+    return rng.normal(size=2 * size) + shift * is_member, is_member, shift
+
+
+@pytest.mark.parametrize("draws", [40, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("fpr", [0.1, 0.01, 0.001])
+@pytest.mark.parametrize("auc", [0.5, 0.7, 0.95])
+def test_the_interval_at_the_fpr_covers_the_tpr_of_the_population(auc, fpr, draws):
+    rng, covered, lower_ends = np.random.default_rng(0), 0, []
+    for _ in range(draws):
+        scores, is_member, shift = draw_shifted(rng, auc, 1000)
+        low, high = roc.at_fpr(scores, is_member, fpr=fpr).tpr_interval_at_fpr
+        covered += low <= stats.norm.sf(stats.norm.isf(fpr) - shift) <= high
+        lower_ends.append(low)
+    # At 95 % coverage fewer have probability 1e-3.
+    assert covered >= stats.binom.ppf(1e-3, draws, 0.95)
+    if draws == 500:
+        assert covered / draws >= 0.95
+    # With 1,000 non-members no order statistic has an FPR below 0.1 % with enough confidence.
+    assert (max(lower_ends) == 0) == (fpr == 0.001)
+
+
+def test_the_interval_at_the_fpr_is_wider_than_the_one_at_the_threshold():
+    scores, is_member, _ = draw_shifted(np.random.default_rng(1), 0.9, 1000)
+    point = roc.at_fpr(scores, is_member, fpr=0.05)
+    (low, high), (narrow_low, narrow_high) = (
+        point.tpr_interval_at_fpr,
+        point.tpr_interval_at_threshold,
+    )
+    assert low < narrow_low < narrow_high < high
+
+
+def test_the_interval_at_the_fpr_follows_the_beta_law_of_order_statistics():
+    scores, is_member, _ = draw_shifted(np.random.default_rng(2), 0.8, 300)
+    members, nonmembers = np.sort(scores[is_member]), np.sort(scores[~is_member])
+    error, fpr = 0.05 / 4, 0.1
+    above = next(k for k in range(1, 301) if stats.beta.cdf(1 - fpr, k, 301 - k) <= error)
+    below = [k for k in range(1, 301) if stats.beta.cdf(1 - fpr, k, 301 - k) >= 1 - error][-1]
+    hits = [int((members > nonmembers[k - 1]).sum()) for k in (above, below)]
+    expected = (
+        stats.beta.ppf(error, hits[0], 301 - hits[0]),
+        stats.beta.ppf(1 - error, hits[1] + 1, 300 - hits[1]),
+    )
+    found = roc.at_fpr(scores, is_member, fpr=fpr).tpr_interval_at_fpr
+    assert found == pytest.approx(expected, rel=1e-9)
+
+
+def test_too_few_nonmembers_leave_the_interval_at_the_fpr_open():
+    scores, is_member = np.array([1.0, 2.0, 3.0, 0.5]), np.array([1, 1, 1, 0])
+    low, high = roc.at_fpr(scores, is_member, fpr=0.1).tpr_interval_at_fpr
+    assert (low, high) == (0.0, 1.0)

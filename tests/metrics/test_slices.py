@@ -1,4 +1,4 @@
-"""Metrics in parts: each is that of its records alone, and what cannot be measured says why."""
+"""The metrics of a part are those of its records alone; parts without metrics have a reason."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,35 +20,35 @@ def drawn(seed, n=400):
 @pytest.mark.parametrize("names", [np.arange(4), np.array(list("dacb")), np.array([0.5, 1, 2, -1])])
 def test_each_part_is_measured_as_if_alone(names):
     scores, is_member, part = drawn(0)
-    found = slices.measure(scores, is_member, part=names[part], confidence=0.9)
-    assert found.num_parts == 4
-    assert found.confidence == pytest.approx(0.975)  # Bonferroni
-    assert [each.value for each in found.parts] == sorted(names.tolist())
-    for each in found.parts:
-        mine = names[part] == each.value
+    result = slices.measure(scores, is_member, part=names[part], confidence=0.9)
+    assert result.num_parts == 4
+    assert result.confidence == pytest.approx(0.975)  # Bonferroni
+    assert [each.value for each in result.parts] == sorted(names.tolist())
+    for each in result.parts:
+        rows = names[part] == each.value
         assert each.measured == metrics.membership(
-            scores[mine], is_member[mine], confidence=found.confidence
+            scores[rows], is_member[rows], confidence=result.confidence
         )
         assert (each.num_members, each.num_nonmembers, each.reason) == (
-            is_member[mine].sum(),
-            (~is_member[mine]).sum(),
+            is_member[rows].sum(),
+            (~is_member[rows]).sum(),
             None,
         )
-    assert sum(each.num_members + each.num_nonmembers for each in found.parts) == 400
+    assert sum(each.num_members + each.num_nonmembers for each in result.parts) == 400
 
 
 def test_the_exposed_part_is_found():
     scores, is_member, part = drawn(1)
-    found = slices.measure(scores, is_member, part=part, confidence=0.95)
-    auc = [each.measured.auc for each in found.parts]
+    result = slices.measure(scores, is_member, part=part, confidence=0.95)
+    auc = [each.measured.auc for each in result.parts]
     assert auc[0] < 0.6 < 0.9 < auc[3]
 
 
 def test_what_cannot_be_measured_has_a_reason():
     scores, is_member = np.arange(6.0), np.array([1, 1, 0, 0, 1, 0])
     options = {"part": np.array([0, 0, 1, 1, 2, 2]), "confidence": 0.95, "expected": [3, 2, 1, 0]}
-    found = slices.measure(scores, is_member, min_per_side=1, **options).parts
-    assert [(s.value, s.reason, s.measured is None) for s in found] == [
+    result = slices.measure(scores, is_member, min_per_side=1, **options).parts
+    assert [(s.value, s.reason, s.measured is None) for s in result] == [
         (3, "empty", True),
         (2, None, False),
         (1, "no members", True),
@@ -62,12 +62,12 @@ def test_what_cannot_be_measured_has_a_reason():
 
 def test_of_many_parts_the_largest_are_measured_and_all_are_counted():
     part = np.repeat(np.arange(250), np.where(np.arange(250) % 2, 8, 4))
-    found = slices.measure(
+    result = slices.measure(
         np.arange(len(part)), np.arange(len(part)) % 2, part=part, confidence=0.9, min_per_side=2
     )
-    assert found.num_parts == 250
-    assert [each.value for each in found.parts] == list(range(1, 200, 2))
-    assert found.confidence == pytest.approx(1 - 0.1 / 100)
+    assert result.num_parts == 250
+    assert [each.value for each in result.parts] == list(range(1, 200, 2))
+    assert result.confidence == pytest.approx(1 - 0.1 / 100)
 
 
 def test_arrays_of_any_kind_are_taken():
@@ -88,9 +88,9 @@ def test_equal_values_share_a_bin_and_bins_ascend(values, num_bins):
     bins = slices.percentile_bins(values, num_bins=num_bins)
     assert bins.shape == values.shape
     assert ((bins >= 0) & (bins < num_bins)).all()
-    for value, mine in zip(values, bins, strict=True):
-        assert (bins[values == value] == mine).all()
-        assert (bins[values > value] >= mine).all()
+    for value, rows in zip(values, bins, strict=True):
+        assert (bins[values == value] == rows).all()
+        assert (bins[values > value] >= rows).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float64, jnp.bfloat16, np.int32])
@@ -104,7 +104,7 @@ def test_distinct_values_fill_bins_evenly(dtype):
 def test_empty_bins_are_listed():
     bins = slices.percentile_bins(np.array([1.0, 1, 1, 1, 5, 6]), num_bins=3)
     assert bins.tolist() == [0, 0, 0, 0, 2, 2]
-    found = slices.measure(
+    result = slices.measure(
         np.arange(6.0),
         np.tile([0, 1], 3),
         part=bins,
@@ -112,7 +112,7 @@ def test_empty_bins_are_listed():
         expected=range(3),
         min_per_side=1,
     )
-    assert [s.reason for s in found.parts] == [None, "empty", None]
+    assert [s.reason for s in result.parts] == [None, "empty", None]
 
 
 def test_refuses_in_one_line():

@@ -1,4 +1,4 @@
-"""The one rule: what leaks, which attack is the strongest, what is vacuous, what to do."""
+"""Leaks, the strongest attack, vacuous guarantees and recommendations."""
 
 import math
 
@@ -16,24 +16,24 @@ def attacks(seed=0, *, n=400, shifts=(0.0, 0.3, 1.0)):
 
 def test_intervals_are_delongs_at_the_corrected_confidence():
     scores, is_member = attacks()
-    found = verdict.compare(scores, is_member, confidence=0.95)
-    assert found.corrected_confidence == pytest.approx(1 - 0.05 / 3)
-    for name, strength in found.attacks.items():
+    result = verdict.compare(scores, is_member, confidence=0.95)
+    assert result.corrected_confidence == pytest.approx(1 - 0.05 / 3)
+    for name, strength in result.attacks.items():
         expected = intervals.delong(scores[name], is_member, confidence=1 - 0.05 / 3)
         assert (strength.auc, *strength.auc_interval) == pytest.approx(expected)
-        assert strength.leaks == (expected.lower > 0.5) == (name in found.leaks)
-    assert found.strongest == "shift 1.0"
+        assert strength.leaks == (expected.lower > 0.5) == (name in result.leaks)
+    assert result.strongest == "shift 1.0"
 
 
 def test_the_strongest_has_the_largest_lower_end_not_the_largest_auc():
     is_member = np.arange(200) % 2 == 0
     rng = np.random.default_rng(1)
     steady = rng.normal(1.2 * is_member)
-    # All ties but for a few: a coarse attack has a wide or a narrow interval, never the same.
+    # The reversed attack has the same interval mirrored at 1/2.
     scores = {"steady": steady, "reversed": -steady}
-    found = verdict.compare(scores, is_member, confidence=0.95)
-    assert found.strongest == "steady"
-    assert found.leaks == ("steady",)
+    result = verdict.compare(scores, is_member, confidence=0.95)
+    assert result.strongest == "steady"
+    assert result.leaks == ("steady",)
 
 
 def test_a_lower_bound_shows_a_leak_that_the_auc_does_not():
@@ -44,10 +44,10 @@ def test_a_lower_bound_shows_a_leak_that_the_auc_does_not():
         seen.append((len(values), truth.sum(), confidence))
         return 0.7
 
-    found = verdict.compare(scores, is_member, confidence=0.9, lower_bound=lower_bound)
+    result = verdict.compare(scores, is_member, confidence=0.9, lower_bound=lower_bound)
     assert seen == [(400, 200, pytest.approx(0.9))]
-    assert found.attacks["shift 0.0"].epsilon_lower_bound == 0.7
-    assert found.leaks == ("shift 0.0",)
+    assert result.attacks["shift 0.0"].epsilon_lower_bound == 0.7
+    assert result.leaks == ("shift 0.0",)
     none = verdict.compare(scores, is_member, confidence=0.9, lower_bound=lambda *a: 0.0)
     assert none.leaks == ()
 
@@ -88,9 +88,9 @@ def test_noise_leaks_in_at_most_a_twentieth_of_the_draws():
     ],
 )
 def test_vacuous_guarantees_have_reasons(guarantee, reasons):
-    found = verdict.why_vacuous(**guarantee)
-    assert len(found) == len(reasons)
-    for text, start in zip(found, reasons, strict=True):
+    result = verdict.why_vacuous(**guarantee)
+    assert len(result) == len(reasons)
+    for text, start in zip(result, reasons, strict=True):
         assert text.startswith(start)
 
 
@@ -107,10 +107,10 @@ def test_vacuous_guarantees_have_reasons(guarantee, reasons):
     ],
 )
 def test_recommendations(leaks, epsilon, vacuous, bound, expected):
-    found = verdict.recommend(
+    result = verdict.recommend(
         leaks=leaks, promised_epsilon=epsilon, vacuous=vacuous, epsilon_lower_bound=bound
     )
-    assert found == expected
+    assert result == expected
 
 
 def test_nothing_to_compare_is_refused():

@@ -9,8 +9,8 @@ from sklearn.metrics import roc_auc_score
 
 from jaxpriv import metrics, units
 from jaxpriv.attacks import suite
-from jaxpriv.defences.base import Defence
-from jaxpriv.reports import assessment
+from jaxpriv.defences import Defence
+from jaxpriv.reports import _assessment
 from tests.reports import examples
 
 TOY = suite.Attack(
@@ -28,7 +28,7 @@ def assess(evidence, is_member, **options):
         "unit": units.records(len(is_member)),
         "delta": 1e-4,
     }
-    return assessment.assess(examples.KEY, evidence, is_member, **given | options)
+    return _assessment.assess(examples.KEY, evidence, is_member, **given | options)
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +183,7 @@ def test_every_part_of_a_partition_is_there_even_empty_ones(leaky):
 
 def test_utility_has_an_interval_and_the_majority_baseline():
     evidence, is_member = examples.make_evidence(leak=1.0)
-    utility = assessment.utility(evidence, is_member)
+    utility = _assessment.utility(evidence, is_member)
     correct = evidence.logits.argmax(1) == evidence.labels
     assert utility.train == pytest.approx(correct[is_member].mean())
     assert utility.test == pytest.approx(correct[~is_member].mean())
@@ -192,9 +192,9 @@ def test_utility_has_an_interval_and_the_majority_baseline():
     assert utility.majority == pytest.approx((evidence.labels[~is_member] == most).mean())
     assert utility.is_useful()
     useless = dataclasses.replace(evidence, logits=evidence.logits[:, [1, 2, 0]])
-    assert not assessment.utility(useless, is_member).is_useful()
+    assert not _assessment.utility(useless, is_member).is_useful()
     no_labels = dataclasses.replace(evidence, labels=None)
-    assert assessment.utility(no_labels, is_member) is None
+    assert _assessment.utility(no_labels, is_member) is None
 
 
 def test_roc_curves_are_thinned_and_keep_their_low_rates():
@@ -202,7 +202,7 @@ def test_roc_curves_are_thinned_and_keep_their_low_rates():
     is_member = np.arange(4000) < 2000
     scores = rng.normal(is_member)
     unit = units.records(4000)
-    curve = assessment._roc(units.canaries(unit, scores, is_member))
+    curve = _assessment._roc(units.canaries(unit, scores, is_member))
     exact = metrics.roc_curve(scores, is_member)
     assert len(curve.fpr) <= 200
     assert (curve.fpr[0], curve.fpr[-1], curve.tpr[-1]) == (0, 1, 1)
@@ -223,7 +223,7 @@ def test_stored_scores_are_read_again_and_others_are_not(leaky, tmp_path):
         return dataclasses.replace(attack, run=run)
 
     attacks = [counting(attack) for attack in examples.cheap_attacks()]
-    store = assessment.Store(tmp_path / "attacks")
+    store = _assessment.Store(tmp_path / "attacks")
     first = assess(evidence, is_member, attacks=attacks, store=store)
     assert len(calls) == 6
     assert assess(evidence, is_member, attacks=attacks, store=store) == first
@@ -247,15 +247,15 @@ def store_files(folder):
 def test_the_blind_attack_sees_a_shift_and_stays_at_guessing_without_one(tmp_path):
     rng = np.random.default_rng(0)
     is_member, x = np.arange(300) < 150, rng.normal(size=(300, 4))
-    unit, store = units.records(300), assessment.Store(None)
-    fair = assessment.blind_metrics(examples.KEY, x, is_member, unit, store=store)
+    unit, store = units.records(300), _assessment.Store(None)
+    fair = _assessment.blind_metrics(examples.KEY, x, is_member, unit, store=store)
     assert fair.auc_interval[0] < 0.5
-    shifted = assessment.blind_metrics(
+    shifted = _assessment.blind_metrics(
         examples.KEY, x + is_member[:, None], is_member, unit, store=store
     )
     assert shifted.auc_interval[0] > 0.7
 
 
 def test_a_named_key_depends_on_its_name_alone():
-    a, b = (assessment.named_key(examples.KEY, name) for name in ("lira", "rmia"))
+    a, b = (_assessment.named_key(examples.KEY, name) for name in ("lira", "rmia"))
     assert not (jax.random.key_data(a) == jax.random.key_data(b)).all()

@@ -12,7 +12,7 @@ import pytest
 
 from jaxpriv import _files, reports, units
 from jaxpriv.attacks.evidence import Evidence
-from jaxpriv.reports import assembly, findings, page, plots, wording
+from jaxpriv.reports import _phrases, assembly, findings, page, plots
 from jaxpriv.reports.subjects import Subject
 from tests.reports import examples
 
@@ -25,7 +25,7 @@ def report():
 
 
 def stored_schema():
-    return (resources.files("jaxpriv.reports") / page.SCHEMA).read_text("utf8")
+    return (resources.files("jaxpriv.reports") / "report.schema.json").read_text("utf8")
 
 
 def test_the_stored_schema_is_the_generated_one():
@@ -54,11 +54,11 @@ def test_findings_refuse_numbers_that_json_or_the_field_does_not_have(number):
 
 def test_an_unbounded_epsilon_is_null_and_said_so(report):
     unbounded = examples.make_guarantee("replace_one", epsilon=None)
-    stored = findings.REPORT.dump_python(report, mode="json")
+    stored = reports.as_json(report)
     assert stored["entries"][0]["promise"] is None
     dumped = pydantic.TypeAdapter(findings.Guarantee).dump_python(unbounded, mode="json")
     assert (dumped["epsilon"], dumped["unbounded"]) == (None, True)
-    assert wording.epsilon_text(unbounded) == "unbounded"
+    assert _phrases.epsilon_text(unbounded) == "unbounded"
 
 
 def test_the_page_stands_alone_and_shows_the_numbers(report):

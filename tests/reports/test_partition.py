@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jaxpriv import data
-from jaxpriv.reports import partition, subjects
+from jaxpriv.reports import _training, partition
 
 KEY = jax.random.key(3)
 
@@ -82,6 +82,6 @@ def test_inputs_are_a_fixed_function_of_the_record():
         x=np.repeat(x, 2, 0), y=np.array([0, 1]), name="one", num_classes=2, source="here"
     )
     expected = [0.5, -1, 1, -2, 1 + np.log(1e6)]
-    np.testing.assert_allclose(subjects.inputs(one)[0], expected, rtol=1e-6)
+    np.testing.assert_allclose(_training.inputs(one)[0], expected, rtol=1e-6)
     images = dataclasses.replace(one, x=np.full((2, 3, 2, 1), 0.25, np.float32))
-    assert subjects.inputs(images).shape == (2, 6)
+    assert _training.inputs(images).shape == (2, 6)

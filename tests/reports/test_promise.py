@@ -7,7 +7,7 @@ import pytest
 
 from jaxpriv import accounting, sampling
 from jaxpriv.accounting import gaussian
-from jaxpriv.reports import promise as promise_lib
+from jaxpriv.reports import _promise
 
 SAMPLER = sampling.poisson(500, sampling_prob=0.1)
 FULL_BATCH = sampling.full_batch(500)
@@ -16,7 +16,7 @@ FULL_BATCH = sampling.full_batch(500)
 def make(noise_multiplier=2.0, delta=1e-4, **options):
     event = FULL_BATCH.event(noise_multiplier=noise_multiplier, steps=4)
     given = {"num_members": 500, "relation": "add_or_remove_one"}
-    return event, promise_lib.guarantee(event, delta=delta, **given | options)
+    return event, _promise.guarantee(event, delta=delta, **given | options)
 
 
 def test_guarantees_are_those_of_the_accountant_under_both_relations():
@@ -34,7 +34,7 @@ def test_guarantees_are_those_of_the_accountant_under_both_relations():
 
 def test_no_noise_is_unbounded_and_vacuous():
     event = accounting.poisson_event(noise_multiplier=0.0, sampling_prob=1.0, steps=2)
-    promise = promise_lib.guarantee(event, num_members=500, delta=1e-4, relation="replace_one")
+    promise = _promise.guarantee(event, num_members=500, delta=1e-4, relation="replace_one")
     assert promise.stated().epsilon is None
     assert promise.stated().unbounded
     assert promise.stated().rho_beta == 1
@@ -60,7 +60,7 @@ def test_group_epsilon_bounds_the_exact_one_of_gaussians(size):
     mu, delta = 0.5, 1e-5
     event = accounting.poisson_event(noise_multiplier=1 / mu, sampling_prob=1.0, steps=1)
     record = gaussian.epsilon(delta, mu=mu)
-    bound = promise_lib.group_epsilon(
+    bound = _promise.group_epsilon(
         event, size=size, delta=delta, relation="add_or_remove_one", record_epsilon=record
     )
     exact = gaussian.epsilon(delta, mu=size * mu)

@@ -47,7 +47,7 @@ def test_a_subject_and_a_promise_must_be_stated():
 def test_settings_of_training_are_refused_beside_scores(name):
     given = {"shadows": 8, "width": 3, "no_dp": True, "epsilon": (1.0,), "unit": "group"}
     with pytest.raises(
-        ValueError, match=f"Expected no .*{settings_lib.flag(name)}.* with --scores"
+        ValueError, match=f"Expected no .*--{name.replace('_', '-')}.* with --scores"
     ):
         Settings(scores="a.npz", **{name: given.get(name, "text")})
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from jaxpriv.reports import assembly, page, wording
+from jaxpriv.reports import _entry_wording, _phrases, _report_wording, assembly, page, wording
 from tests.reports import examples
 
 
@@ -29,50 +29,49 @@ def promised(entry, **options):
 
 def test_a_leak_without_a_promise_is_not_published(leaky):
     assert leaky.recommendation == "do_not_publish"
-    assert wording.tag(leaky) == "do not publish"
-    text = wording.recommendation(leaky, seed=None)
-    assert text == "Do not publish: there is a leak, and there is no guarantee."
+    assert _entry_wording.tag(leaky) == "do not publish"
+    text = _entry_wording.recommendation(leaky, seed=None)
+    assert text == "Do not publish: there is a leak, and the model has no guarantee."
     count = len(leaky.findings.leaks)
-    assert f"{count} of 6 attacks find a leak" in wording.attack_sentence(leaky, "record")
+    assert f"{count} of 6 attacks find a leak" in _entry_wording.attack_sentence(leaky, "record")
 
 
 def test_no_leak_is_no_guarantee(quiet):
     assert quiet.recommendation == "no_leak_found"
-    text = wording.recommendation(quiet, seed=None)
+    text = _entry_wording.recommendation(quiet, seed=None)
     assert "No leak found by these attacks, which is not a guarantee" in text
-    assert (
-        "none of 6 attacks finds a leak".lower() in wording.attack_sentence(quiet, "record").lower()
-    )
+    assert "None of 6 attacks finds a leak" in _entry_wording.attack_sentence(quiet, "record")
 
 
 def test_a_promise_that_no_bound_exceeds_is_published(leaky):
     bound = leaky.findings.audit.one_run
     kept = promised(leaky, epsilon=bound + 1)
     assert kept.recommendation == "publish_with_dp"
-    text = wording.recommendation(kept, seed=None)
+    text = _entry_wording.recommendation(kept, seed=None)
     assert text.startswith("Publish with differential privacy at epsilon ")
     assert "within this guarantee" in text
-    assert "--seed" in wording.recommendation(kept, seed=5)
-    assert wording.tone(kept) == "good"
+    assert "--seed" in _entry_wording.recommendation(kept, seed=5)
+    assert _entry_wording.tone(kept) == "good"
 
 
 def test_a_refuted_promise_is_not_published(leaky):
     broken = promised(leaky, epsilon=leaky.findings.audit.one_run / 2)
     assert broken.recommendation == "do_not_publish"
-    text = wording.recommendation(broken, seed=None)
+    text = _entry_wording.recommendation(broken, seed=None)
     assert text.startswith("Do not publish: the audit proves epsilon of at least ")
-    assert "exceeds the guarantee" in wording.audit_sentence(broken)
+    assert "exceeds the guarantee" in _entry_wording.audit_sentence(broken)
 
 
 def test_the_audit_states_what_it_assumes(leaky, quiet):
     bounds = leaky.findings.audit
-    text = wording.audit_sentence(leaky)
+    text = _entry_wording.audit_sentence(leaky)
     assert f"epsilon is at least {bounds.one_run:.3f}"[:24] in text
     assert bounds.one_run_fdp > bounds.one_run
     assert "if the trade-off function is Gaussian, at least " in text
-    assert "no epsilon above 0 is proven" in wording.audit_sentence(quiet)
+    assert "no epsilon above 0 is proven" in _entry_wording.audit_sentence(quiet)
     (none,) = examples.make_entries(leak=0.0, no_audit="no coins were tossed")
-    assert wording.audit_sentence(none) == "Without DP: no audit, since no coins were tossed."
+    text = _entry_wording.audit_sentence(none)
+    assert text == "Without DP: no audit, since no coins were tossed."
 
 
 def test_a_vacuous_promise_is_called_so(leaky, quiet):
@@ -80,37 +79,38 @@ def test_a_vacuous_promise_is_called_so(leaky, quiet):
     for entry, expected in ((leaky, "do_not_publish"), (quiet, "no_leak_found")):
         vacuous = promised(entry, epsilon=1000.0, vacuous=reasons)
         assert vacuous.recommendation == expected
-        text = wording.recommendation(vacuous, seed=None)
+        text = _entry_wording.recommendation(vacuous, seed=None)
         assert "the guarantee is vacuous: epsilon is above 10" in text
-        sentences = " ".join(wording.model_sentences(vacuous, "record"))
-        assert "A vacuous guarantee: epsilon = 1000.00" in sentences
+        sentences = " ".join(_entry_wording.model_sentences(vacuous, "record"))
+        assert "Vacuous guarantee: epsilon = 1000.00" in sentences
         assert "For every attack" not in sentences
 
 
 def test_the_advantage_bound_is_that_of_one_record_more(quiet):
     entry = promised(quiet, relation="replace_one")
-    sentences = " ".join(wording.model_sentences(entry, "record")).replace("\u00a0", " ")
+    sentences = " ".join(_entry_wording.model_sentences(entry, "record")).replace("\u00a0", " ")
     assert "is at most 30 % in expectation over trainings" in sentences
     assert "(one record replaced)" in sentences
 
 
 def test_the_strongest_attack_is_named_with_the_interval_that_decides(leaky):
     strongest = leaky.findings.strongest_attack()
-    text = wording.attack_sentence(leaky, "record")
+    text = _entry_wording.attack_sentence(leaky, "record")
     assert strongest.title in text
-    assert wording.interval(strongest.corrected_auc_interval) in text
-    assert wording.confidence_level(1 - 0.05 / 6) in text
+    assert _phrases.interval(strongest.corrected_auc_interval) in text
+    assert _phrases.confidence_level(1 - 0.05 / 6) in text
 
 
 def test_few_shadows_and_useless_models_are_noted(leaky):
-    assert wording.notes(leaky, examples.make_data()) == []
+    assert _entry_wording.notes(leaky, examples.make_data()) == []
     (few,) = examples.make_entries(leak=0.0, num_shadows=4)
-    assert any("4 shadow models are few" in n for n in wording.notes(few, examples.make_data()))
+    notes = _entry_wording.notes(few, examples.make_data())
+    assert any("With only 4 shadow models" in note for note in notes)
     useless = dataclasses.replace(
         leaky, utility=dataclasses.replace(leaky.utility, test=0.3, test_interval=(0.25, 0.35))
     )
-    assert any("of no use" in n for n in wording.notes(useless, examples.make_data()))
-    given = wording.notes(leaky, examples.make_data(by_coin=False))
+    assert any("not useful" in n for n in _entry_wording.notes(useless, examples.make_data()))
+    given = _entry_wording.notes(leaky, examples.make_data(by_coin=False))
     assert any("not known" in note for note in given)
 
 
@@ -119,15 +119,15 @@ def test_scores_that_point_the_other_way_are_noted(leaky):
     reverse = dataclasses.replace(first, corrected_auc_interval=(0.3, 0.4), leaks=False)
     findings = dataclasses.replace(leaky.findings, attacks=(reverse, *others))
     entry = dataclasses.replace(leaky, findings=findings)
-    assert any("may be reversed" in n for n in wording.notes(entry, examples.make_data()))
+    assert any("may be reversed" in n for n in _entry_wording.notes(entry, examples.make_data()))
 
 
 def test_classes_have_their_names(leaky):
-    rows = wording.exposed_rows(leaky, examples.make_data())
+    rows = _entry_wording.exposed_rows(leaky, examples.make_data())
     assert rows[0].records == "correctly classified"
     assert rows[-1].records.split(",")[0] in {"class benign", "class malignant", "class unclear"}
     assert "most exposed of 3" in rows[-1].records
-    unnamed = wording.exposed_rows(leaky, examples.make_data(class_names=None))
+    unnamed = _entry_wording.exposed_rows(leaky, examples.make_data(class_names=None))
     assert unnamed[-1].records.split(",")[0] in {"class 0", "class 1", "class 2"}
 
 
@@ -135,31 +135,32 @@ def test_a_shift_between_members_and_nonmembers_is_said(leaky):
     metrics = leaky.findings.attacks[0].metrics
     fair = dataclasses.replace(metrics, auc_interval=(0.4, 0.6))
     shifted = dataclasses.replace(metrics, auc_interval=(0.6, 0.7))
-    assert "differ" not in wording.blind_sentence(examples.make_report(leaky, blind=fair))
-    by_chance = wording.blind_sentence(examples.make_report(leaky, blind=shifted))
+    assert "differ" not in _report_wording.blind_sentence(examples.make_report(leaky, blind=fair))
+    by_chance = _report_wording.blind_sentence(examples.make_report(leaky, blind=shifted))
     assert "differ by chance" in by_chance
     given = examples.make_report(leaky, blind=shifted, data=examples.make_data(by_coin=False))
-    assert "differ; an attack" in wording.blind_sentence(given)
+    assert "differ; an attack" in _report_wording.blind_sentence(given)
 
 
 def test_duplicates_and_groups_are_said(leaky):
     data = examples.make_data(num_duplicates=3, num_groups=40, largest_group=9)
     report = examples.make_report(leaky, data=data)
-    assert "3 of them equal another one" in dict(wording.method(report))["Records"]
-    assert "in 40 groups" in wording.headline(report)
-    by_record = " ".join(wording.limits(data, unit="record", trained=True))
+    assert "3 of them equal another record" in dict(_report_wording.method(report))["Records"]
+    assert "in 40 groups" in _report_wording.headline(report)
+    by_record = " ".join(_report_wording.limits(data, unit="record", trained=True))
     assert "groups are less protected" in by_record
-    by_group = " ".join(wording.limits(data, unit="group", trained=True))
+    by_group = " ".join(_report_wording.limits(data, unit="group", trained=True))
     assert "group-privacy conversion" in by_group
-    assert "cryptographically" not in " ".join(wording.limits(data, unit="record", trained=False))
+    untrained = " ".join(_report_wording.limits(data, unit="record", trained=False))
+    assert "cryptographically" not in untrained
 
 
 def test_rates_say_what_the_nonmembers_resolve(leaky):
-    rows = wording.rate_rows(leaky.findings.strongest_attack())
+    rows = _entry_wording.rate_rows(leaky.findings.strongest_attack())
     assert [row.fpr for row in rows] == ["1\u00a0%", "0.1\u00a0%", "0.01\u00a0%"]
     assert rows[0].note == "coarse"
     assert rows[1].note.startswith("not resolvable with")
-    text = " ".join(wording.resolution_sentences(examples.make_report(leaky)))
+    text = " ".join(_report_wording.resolution_sentences(examples.make_report(leaky)))
     assert "do not resolve an FPR of 0.1" in text
 
 
@@ -172,16 +173,16 @@ def test_the_terminal_gets_a_line_for_each_model(leaky, quiet):
 
 def test_numbers_are_rounded_against_the_reader():
     one = examples.make_guarantee("add_or_remove_one", epsilon=2.0001)
-    assert wording.epsilon_text(one) == "2.01"
-    assert wording.guarantee_text(one).endswith("(one record added or removed)")
+    assert _phrases.epsilon_text(one) == "2.01"
+    assert _phrases.guarantee_text(one).endswith("(one record added or removed)")
     group = examples.make_guarantee("replace_one", unit="group", size=12)
-    assert wording.guarantee_text(group).endswith("(one group of up to 12 records replaced)")
-    assert wording.percent(0.9123) == "91.2\u00a0%"
+    assert _phrases.guarantee_text(group).endswith("(one group of up to 12 records replaced)")
+    assert _phrases.percent(0.9123) == "91.2\u00a0%"
 
 
 def test_what_was_done_to_the_records_is_said():
     data = examples.make_data(notes=("Dropped 3 records.",), not_private=("Put in medians.",))
-    limits = wording.limits(data, unit="record", trained=True)
+    limits = _report_wording.limits(data, unit="record", trained=True)
     assert "Not covered by epsilon: Put in medians." in limits
     report = examples.make_report(*examples.make_entries(leak=0.0), data=data)
     assert "Dropped 3 records." in page.render(report)

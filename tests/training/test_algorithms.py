@@ -61,11 +61,11 @@ def _noise(keys, *, z, mask, draws=600):
     """[draws, 2, 3]: what noise did to the parameters, in units of the noise on the sum."""
     alg = private(flat_loss, z=z)
 
-    def one(key):
+    def draw_noise(key):
         state, _ = alg.update(key, alg.init(PARAMS), X[:20], mask)
         return jnp.stack([state.params["a"], state.params["b"]]) * -10.0
 
-    return np.asarray(jax.jit(jax.vmap(one))(keys(draws)), np.float64)
+    return np.asarray(jax.jit(jax.vmap(draw_noise))(keys(draws)), np.float64)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 20])

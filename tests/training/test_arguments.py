@@ -64,7 +64,7 @@ def fit(**changes):
         ({"evaluate": lambda params, step: training.Evaluation({"a": "b"})}, "numbers, got 'b' as"),
         ({"evaluate": lambda params: None}, "evaluate(params, step), got evaluate(params)"),
         ({"evaluate": {"accuracy": 0.5}}, "evaluate(params, step) as a function, got dict"),
-        ({"alg": GRAD}, "alg as training.dpsgd(...) gives it, got ClippedGrad without init"),
+        ({"alg": GRAD}, "alg such as training.dpsgd(...), got ClippedGrad without init"),
         ({"alg": optax.adam(0.1)}, "got GradientTransformationExtraArgs without sampler, event"),
         ({"alg": None}, "got NoneType without"),
         ({"key": 0}, "key=jax.random.key(seed), got int"),
@@ -73,7 +73,7 @@ def fit(**changes):
         ({"data": [1.0, 2.0]}, "arrays as data, got float as data[0]"),
         ({"data": X[:5]}, "30 records as in the sampler, got shape (5, 3)"),
         ({"data": (X, jnp.float32(0))}, "got shape () as data[1]"),
-        ({"checkpoints": "folder"}, "training.Checkpoints(directory=...) gives it, got str"),
+        ({"checkpoints": "folder"}, "training.Checkpoints(directory=...), got str"),
         ({"steps": 2.5}, "a whole number for steps"),
         ({"steps": None}, "a static number for steps, got NoneType"),
     ],
@@ -88,9 +88,9 @@ def test_fit(changes, expected):
         (jax.grad(loss), optax.sgd(0.1), SAMPLER, "as grads.clipped_grad(loss, clip_norm=...)"),
         (loss, optax.sgd(0.1), SAMPLER, "got function without clip_norm, sensitivity"),
         (None, optax.sgd(0.1), SAMPLER, "got NoneType"),
-        (GRAD, 0.1, SAMPLER, "optimizer as optax.adam(...) gives it, got float"),
+        (GRAD, 0.1, SAMPLER, "optimizer such as optax.adam(...), got float"),
         (GRAD, optax.sgd, SAMPLER, "got function without init, update"),
-        (GRAD, optax.sgd(0.1), Uniform(), "sampling.poisson(...) gives it, got Uniform without ev"),
+        (GRAD, optax.sgd(0.1), Uniform(), "sampling.poisson(...), got Uniform without ev"),
         (GRAD, optax.sgd(0.1), 0.1, "got float without num_examples"),
         (GRAD, optax.sgd(0.1), sampling.poisson, "got function without num_examples"),
     ],
@@ -127,7 +127,7 @@ def test_calibrate(sampler):
 @pytest.mark.parametrize("event", [1.0, ALG, SAMPLER])
 def test_epsilon_of_something_else(event):
     message = refused(accounting.epsilon, event, delta=1e-5, relation=RELATION)
-    assert "dp_accounting event, as alg.event(steps)" in message
+    assert "dp_accounting event, such as alg.event(steps)" in message
 
 
 @pytest.mark.parametrize("count", [-3, 2.5, float("inf")])

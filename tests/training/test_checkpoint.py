@@ -39,18 +39,18 @@ def private(n=60):
 
 
 def saved(tmp_path, *steps, keep=2):
-    kept = training.Checkpoints(directory=tmp_path / "c", keep=keep)
+    saved_run = training.Checkpoints(directory=tmp_path / "c", keep=keep)
     for step in steps:
         tree = {**TREE, "a": np.arange(5.0) + step}
-        kept.save(step, tree, identity={"run": "1"}, extra={"step": step})
-    return kept
+        saved_run.save(step, tree, identity={"run": "1"}, extra={"step": step})
+    return saved_run
 
 
 def test_what_is_saved_comes_back_with_its_types(tmp_path):
-    kept = saved(tmp_path, 3)
-    found = kept.latest(identity={"run": "1"})
-    assert (found.step, found.extra) == (3, {"step": 3})
-    back = found.restore(TREE)
+    saved_run = saved(tmp_path, 3)
+    checkpoint = saved_run.latest(identity={"run": "1"})
+    assert (checkpoint.step, checkpoint.extra) == (3, {"step": 3})
+    back = checkpoint.restore(TREE)
     np.testing.assert_array_equal(back["a"], np.arange(5.0) + 3)
     assert back["a"].dtype == np.float64
     assert back["b"][0].dtype == jnp.bfloat16
@@ -63,33 +63,33 @@ def test_the_newest_two_are_kept(tmp_path):
     assert training.Checkpoints(directory=tmp_path / "none").latest(identity={"run": "1"}) is None
 
 
-def files_of(kept, step):
-    folder = Path(kept.directory) / f"{step:012d}"
+def files_of(saved_run, step):
+    folder = Path(saved_run.directory) / f"{step:012d}"
     return sorted(p for p in folder.rglob("*") if p.is_file() and p.stat().st_size)
 
 
 def test_any_altered_truncated_or_missing_file_is_refused_for_the_one_before(tmp_path):
-    kept = saved(tmp_path, 1, 2)
-    for path in files_of(kept, 2):
-        whole = path.read_bytes()
-        flipped = bytes([whole[0] ^ 1]) + whole[1:]
-        for damaged in (whole[:-1], flipped, None):
+    saved_run = saved(tmp_path, 1, 2)
+    for path in files_of(saved_run, 2):
+        content = path.read_bytes()
+        flipped = bytes([content[0] ^ 1]) + content[1:]
+        for damaged in (content[:-1], flipped, None):
             path.unlink() if damaged is None else path.write_bytes(damaged)
             if path.name == "manifest.json" and path.parent.name.isdigit() and damaged is None:
-                assert kept.latest(identity={"run": "1"}).step == 1
+                assert saved_run.latest(identity={"run": "1"}).step == 1
             else:
                 with pytest.warns(UserWarning, match="damaged checkpoint"):
-                    assert kept.latest(identity={"run": "1"}).step == 1
-            path.write_bytes(whole)
-    assert kept.latest(identity={"run": "1"}).step == 2
-    (Path(kept.directory) / f"{2:012d}" / "stranger").write_text("more")
+                    assert saved_run.latest(identity={"run": "1"}).step == 1
+            path.write_bytes(content)
+    assert saved_run.latest(identity={"run": "1"}).step == 2
+    (Path(saved_run.directory) / f"{2:012d}" / "stranger").write_text("more")
     with pytest.warns(UserWarning, match="damaged checkpoint"):
-        assert kept.latest(identity={"run": "1"}).step == 1
+        assert saved_run.latest(identity={"run": "1"}).step == 1
 
 
 def test_nothing_saved_can_be_a_pickle(tmp_path):
-    kept = saved(tmp_path, 1)
-    for path in files_of(kept, 1):
+    saved_run = saved(tmp_path, 1)
+    for path in files_of(saved_run, 1):
         assert path.suffix not in {".pkl", ".pickle"}
         assert not path.read_bytes().startswith((b"\x80\x04", b"\x80\x05"))
 
@@ -154,7 +154,7 @@ def test_another_version_is_another_run(finished, monkeypatch):
 
 
 def test_the_same_call_again_gives_the_same_result(finished):
-    same(finished.run(), finished.result)
+    assert_same(finished.run(), finished.result)
 
 
 def test_keeping_none_of_the_checkpoints_is_refused(tmp_path):
@@ -219,7 +219,7 @@ def test_a_description_needs_no_address_and_survives_cycles():
     assert text == str(_identity.describe(value=holder))
 
 
-def same(a, b):
+def assert_same(a, b):
     """Equal to the bit."""
     for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
         is_key = jnp.issubdtype(jnp.asarray(x).dtype, jax.dtypes.prng_key)
@@ -262,15 +262,15 @@ def test_a_run_that_dies_between_chunks_goes_on_bit_for_bit(tmp_path, keys):
             checkpoints=checkpoints,
         )
 
-    whole = run()
-    kept = training.Checkpoints(directory=tmp_path / "run", seconds=0.0)
+    uninterrupted = run()
+    saved_run = training.Checkpoints(directory=tmp_path / "run", seconds=0.0)
     for dies_at in (1, 3, 2):
         with pytest.raises(KilledError):
-            run(kept, dies_at)
-    resumed = run(kept)
-    same(resumed, whole)
+            run(saved_run, dies_at)
+    resumed = run(saved_run)
+    assert_same(resumed, uninterrupted)
     assert resumed[1].epsilon is not None
-    same(run(kept, dies_at=1), whole)
+    assert_same(run(saved_run, dies_at=1), uninterrupted)
 
 
 def test_averaged_and_adaptive_runs_resume_too(tmp_path):
@@ -286,15 +286,15 @@ def test_averaged_and_adaptive_runs_resume_too(tmp_path):
         target_quantile=0.5,
     )
     alg = training.averaged(adaptive, decay=0.9)
-    kept = training.Checkpoints(directory=tmp_path / "run", seconds=0.0)
-    whole, _ = training.fit(key, alg, PARAMS, X, steps=20, checkpoints=kept)
-    last = sorted(Path(kept.directory).iterdir())[-1]
+    saved_run = training.Checkpoints(directory=tmp_path / "run", seconds=0.0)
+    uninterrupted, _ = training.fit(key, alg, PARAMS, X, steps=20, checkpoints=saved_run)
+    last = sorted(Path(saved_run.directory).iterdir())[-1]
     for path in last.rglob("*"):
         if path.is_file():
             path.write_bytes(b"")
     with pytest.warns(UserWarning, match="damaged"):
-        resumed, _ = training.fit(key, alg, PARAMS, X, steps=20, checkpoints=kept)
-    same(resumed, whole)
+        resumed, _ = training.fit(key, alg, PARAMS, X, steps=20, checkpoints=saved_run)
+    assert_same(resumed, uninterrupted)
 
 
 def test_a_sweep_that_dies_keeps_its_finished_chunks(tmp_path, keys, monkeypatch):
@@ -305,18 +305,20 @@ def test_a_sweep_that_dies_keeps_its_finished_chunks(tmp_path, keys, monkeypatch
         return training.sgd(loss, optimizer, sampling.full_batch(size))
 
     args = (keys(3), make_alg, jax.tree.map(lambda p: jnp.stack([p] * 3), PARAMS), X)
-    kept = training.Checkpoints(directory=tmp_path / "sweep", keep=None)
-    whole, _ = training.fit_many(*args, members=members, steps=4, chunk=1, checkpoints=kept)
-    second = Path(kept.directory) / f"{1:012d}" / "manifest.json"
+    saved_run = training.Checkpoints(directory=tmp_path / "sweep", keep=None)
+    uninterrupted, _ = training.fit_many(
+        *args, members=members, steps=4, chunk=1, checkpoints=saved_run
+    )
+    second = Path(saved_run.directory) / f"{1:012d}" / "manifest.json"
     second.unlink()
     made = []
     save = training.Checkpoints.save
     monkeypatch.setattr(training.Checkpoints, "save", lambda self, step, *a, **k: made.append(step))
-    resumed, _ = training.fit_many(*args, members=members, steps=4, chunk=1, checkpoints=kept)
+    resumed, _ = training.fit_many(*args, members=members, steps=4, chunk=1, checkpoints=saved_run)
     assert made == [1]
-    same(resumed, whole)
+    assert_same(resumed, uninterrupted)
     with pytest.raises(ValueError, match=r"differ: steps \(4 in the checkpoint, 5 now\)\."):
-        training.fit_many(*args, members=members, steps=5, chunk=1, checkpoints=kept)
+        training.fit_many(*args, members=members, steps=5, chunk=1, checkpoints=saved_run)
     monkeypatch.setattr(training.Checkpoints, "save", save)
 
 
@@ -373,8 +375,8 @@ def test_ten_sigkills_change_nothing(tmp_path, kind):
 
 def test_the_manifest_is_written_last(tmp_path):
     """Whatever a kill leaves is either not committed or whole."""
-    kept = saved(tmp_path, 1)
-    folder = Path(kept.directory) / f"{1:012d}"
+    saved_run = saved(tmp_path, 1)
+    folder = Path(saved_run.directory) / f"{1:012d}"
     manifest = folder / "manifest.json"
     newest = max(os.stat(p).st_mtime_ns for p in folder.rglob("*") if p != manifest and p.is_file())
     assert manifest.stat().st_mtime_ns >= newest

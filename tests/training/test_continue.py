@@ -56,7 +56,7 @@ def leaves(tree):
     ]
 
 
-def same(a, b):
+def assert_same(a, b):
     """Equal to the bit and of equal types."""
     for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
         assert jnp.asarray(x).dtype == jnp.asarray(y).dtype
@@ -71,15 +71,15 @@ def test_a_continued_run_is_the_uninterrupted_one(tmp_path, name):
     uninterrupted, history = training.fit(KEY, alg, PARAMS, X, steps=37)
     first, _ = training.fit(KEY, alg, PARAMS, X, steps=14)
     continued, rest = training.fit(KEY, alg, first, X, steps=37)
-    same(continued, uninterrupted)
-    same(rest.info, jax.tree.map(lambda leaf: leaf[14:], history.info))
+    assert_same(continued, uninterrupted)
+    assert_same(rest.info, jax.tree.map(lambda leaf: leaf[14:], history.info))
     assert (rest.planned_steps, rest.steps_done) == (37, 37)
     assert rest.evaluated_at[-1] == 37
     checkpoints = training.Checkpoints(directory=tmp_path)
     training.fit(KEY, alg, PARAMS, X, steps=14, checkpoints=checkpoints)
     extended, longer = training.fit(KEY, alg, PARAMS, X, steps=37, checkpoints=checkpoints)
-    same(extended, uninterrupted)
-    same(longer.info, history.info)
+    assert_same(extended, uninterrupted)
+    assert_same(longer.info, history.info)
 
 
 def test_the_noise_of_a_continued_run_is_fresh():
@@ -125,13 +125,13 @@ def test_a_run_that_was_stopped_keeps_its_guarantee_and_can_go_on(tmp_path):
     assert history.epsilon == pytest.approx(planned, rel=2e-3)
     assert history.epsilon_curve[-1] < 0.8 * planned
     assert history.info.batch_size.shape == (20,)
-    same(state, training.fit(KEY, alg, PARAMS, X, steps=20)[0])
+    assert_same(state, training.fit(KEY, alg, PARAMS, X, steps=20)[0])
 
     checkpoints = training.Checkpoints(directory=tmp_path)
     for _ in range(2):  # the second call finds the run stopped
-        same(run(checkpoints=checkpoints)[0], state)
+        assert_same(run(checkpoints=checkpoints)[0], state)
     longer, history = run(lambda p, s: training.Evaluation({"w0": 0.0}), 50, checkpoints)
-    same(longer, training.fit(KEY, alg, PARAMS, X, steps=50)[0])
+    assert_same(longer, training.fit(KEY, alg, PARAMS, X, steps=50)[0])
     assert (history.planned_steps, history.steps_done) == (50, 50)
     assert history.metrics["w0"].shape == (5,)
     assert history.metrics["w0"][-1] == 0
@@ -173,7 +173,7 @@ def test_optimisers_whose_state_has_a_key_are_saved_and_restored(tmp_path, make)
     checkpoints = training.Checkpoints(directory=tmp_path, seconds=0.0)
     training.fit(KEY, alg, PARAMS, X, steps=12, checkpoints=checkpoints)
     resumed, _ = training.fit(KEY, alg, PARAMS, X, steps=25, checkpoints=checkpoints)
-    same(resumed, expected)
+    assert_same(resumed, expected)
 
 
 def test_evaluations_that_cannot_be_joined_are_refused(tmp_path):

@@ -200,8 +200,8 @@ def test_halves_of_groups_split_no_group_and_are_half_each(keys):
     group = np.repeat(np.arange(40) * 3, np.random.default_rng(0).integers(1, 8, 40))
     is_member = training.shadows.halves(keys(1)[0], len(group), num_models=20, group=group)
     for g in np.unique(group):
-        held = is_member[:, group == g]
-        assert (held == held[:, :1]).all()
+        of_group = is_member[:, group == g]
+        assert (of_group == of_group[:, :1]).all()
     assert (is_member.sum(0) == 10).all()
     assert abs(is_member.sum(1) - len(group) / 2).max() < 3
     assert len(np.unique(is_member, axis=0)) == 20
@@ -210,8 +210,8 @@ def test_halves_of_groups_split_no_group_and_are_half_each(keys):
 def test_outputs_are_those_of_each_model_on_each_record(keys):
     params = {"w": jax.random.normal(keys(1)[0], (3, 4, 2))}
     x = jax.random.normal(keys(2)[1], (7, 4))
-    found = training.shadows.outputs(lambda p, x: x @ p["w"], params, x, batch_size=3)
-    np.testing.assert_allclose(found, np.einsum("nd,mdc->mnc", x, params["w"]), rtol=1e-5)
+    result = training.shadows.outputs(lambda p, x: x @ p["w"], params, x, batch_size=3)
+    np.testing.assert_allclose(result, np.einsum("nd,mdc->mnc", x, params["w"]), rtol=1e-5)
     with pytest.raises(ValueError, match="batch_size"):
         training.shadows.outputs(lambda p, x: x @ p["w"], params, x, batch_size=0)
 

@@ -62,11 +62,11 @@ def test_sum_and_count_together_are_one_release_of_the_stated_multiplier():
 def test_noise_on_the_sum_grows_to_pay_for_the_count(keys):
     alg = adaptive(z=1.5, count_noise=1.0, q=1.0, loss=lambda p, x, k: 0.0 * linear(p, x, k))
 
-    def one(key):
+    def draw_noise(key):
         state, _ = alg.update(key, alg.init(PARAMS), X, jnp.ones(N, bool))
         return state.params["w"] * N, state.clip_norm
 
-    noise, clip_norms = jax.jit(jax.vmap(one))(keys(900))
+    noise, clip_norms = jax.jit(jax.vmap(draw_noise))(keys(900))
     sigma = 1 / math.sqrt(1.5**-2 - 0.25)
     assert stats.kstest(np.ravel(noise), "norm", (0, sigma)).pvalue > 1e-4
     for wrong in (1.5, 1.5 * sigma):
@@ -81,10 +81,10 @@ def test_noise_follows_the_clip_norm(keys):
     alg = adaptive(z=1.0, count_noise=50.0, q=1.0, loss=lambda p, x, k: 0.0 * linear(p, x, k))
     start = alg.init(PARAMS)._replace(clip_norm=jnp.float32(0.01))
 
-    def one(key):
+    def draw_noise(key):
         return alg.update(key, start, X, jnp.ones(N, bool))[0].params["w"] * N
 
-    noise = np.ravel(jax.jit(jax.vmap(one))(keys(300)))
+    noise = np.ravel(jax.jit(jax.vmap(draw_noise))(keys(300)))
     assert stats.kstest(noise, "norm", (0, 0.01 / math.sqrt(1 - 1e-4))).pvalue > 1e-4
 
 
@@ -117,9 +117,9 @@ def test_averages_follow_their_recursion_and_leave_the_algorithm_alone(keys):
     expected = np.zeros(3)
     step, average = jax.jit(plain.update), jax.jit(alg.update)
     for t in range(1, 6):
-        one = jax.random.fold_in(key, t)
-        state, _ = step(one, state, X, jnp.ones(N, bool))
-        averaged, _ = average(one, averaged, X, jnp.ones(N, bool))
+        step_key = jax.random.fold_in(key, t)
+        state, _ = step(step_key, state, X, jnp.ones(N, bool))
+        averaged, _ = average(step_key, averaged, X, jnp.ones(N, bool))
         d = min(0.8, (1 + t) / (10 + t))
         expected = d * expected + (1 - d) * np.asarray(state.params["w"])
         np.testing.assert_allclose(averaged.params["w"], expected, rtol=1e-5)
@@ -143,9 +143,9 @@ def test_augmentations_are_averaged_before_clipping(keys):
 
     many = grads.augmented(loss, shift, multiplicity=3)
     mask, (key,) = jnp.ones(4, bool), keys(1)
-    found = jax.jit(grads.clipped_grad(many, clip_norm=0.3))(params, X[:4], mask, key)
+    result = jax.jit(grads.clipped_grad(many, clip_norm=0.3))(params, X[:4], mask, key)
     expected = oracles.clipped_sum(many, params, X[:4], mask, key, clip_norm=0.3)
-    oracles.assert_same_sum(found, expected)
+    oracles.assert_same_sum(result, expected)
     grad = grads.clipped_grad(many, clip_norm=0.3)
     choices = grad.explain(params, X[0], key, batch_size=4).choices
     assert all(c.method != "explicit" for c in choices if "kernel" in c.leaf)

@@ -1,4 +1,4 @@
-"""The promise of a training: guarantees for each unit and relation, from its accounting event."""
+"""Computes the guarantees of a training, for each unit and relation, from its event."""
 
 import math
 from typing import TYPE_CHECKING
@@ -25,24 +25,24 @@ def guarantee(
     delta: float,
     relation: Relation,
 ) -> Promise:
-    """Bounds epsilon, advantage and belief for records and, where they are the unit, for groups.
+    """Bounds epsilon, advantage and belief for records and, if they are the unit, for groups.
 
     Args:
-      event: of the whole training, for neighbours that differ in a record.
-      group_event: the same for data sets with up to `largest_group` further members; None where
+      event: event of the complete training, for neighbours that differ in a record.
+      group_event: event of the same training on up to `largest_group` further members; None if
         the unit is a record.
-      largest_group: records of the largest group.
-      num_members: records that the model is trained on.
-      delta: of every guarantee, in (0, 1).
-      relation: the one that is stated; both are computed.
+      largest_group: number of records of the largest group.
+      num_members: number of records that the model is trained on.
+      delta: delta of every guarantee, in (0, 1).
+      relation: relation of the stated guarantee; guarantees are computed under both.
 
     Returns:
-      The promise, with the reasons why it is vacuous if it is.
+      The promise, with reasons if it is vacuous.
 
     Raises:
       ValueError: as `accounting.epsilon`.
     """
-    guarantees = [_record_guarantee(event, delta, one) for one in RELATIONS]
+    guarantees = [_record_guarantee(event, delta, each) for each in RELATIONS]
     unit: Unit = "record"
     if group_event is not None:
         unit = "group"
@@ -65,23 +65,25 @@ def group_epsilon(
     """Bounds epsilon for neighbours that differ in a group of up to `size` records.
 
     A mechanism that is (e, d)-DP for a record is (size e, d (1 + exp(e) + ... +
-    exp((size - 1) e)))-DP for a group; the smallest epsilon on a grid of e is returned.
+    exp((size - 1) e)))-DP for a group. The function returns the smallest epsilon on a grid of e.
 
     Args:
-      event: of the whole training, for neighbours that differ in a record.
-      size: records of the group; >= 1.
-      delta: of the guarantee.
-      relation: by which neighbours differ.
+      event: event of the complete training, for neighbours that differ in a record.
+      size: number of records of the group; >= 1.
+      delta: delta of the guarantee.
+      relation: neighbouring relation.
       record_epsilon: epsilon of a record at this delta.
 
     Returns:
-      epsilon in nats; infinite where the conversion gives no bound.
+      epsilon in nats; infinite if the conversion gives no bound.
 
     References:
       Vadhan, The Complexity of Differential Privacy, 2017, Lemma 2.2.
     """
     if size == 1:
         return record_epsilon
+    # The best e is above the epsilon of a record, since its delta d must be smaller than `delta` by
+    # the factor of the conversion, which is at least `size`.
     grid = np.linspace(record_epsilon, 6 * record_epsilon + 5, 400)
     delta_at = accounting.delta_curve(event, epsilon=2 * record_epsilon, relation=relation)
     log_terms = special.logsumexp(np.outer(grid, np.arange(size)), axis=1)
@@ -122,11 +124,12 @@ def _group_guarantee(event: "DpEvent", record: Guarantee, *, size: int) -> Guara
             record_epsilon=record.epsilon,
         )
     is_bounded = math.isfinite(epsilon)
-    # Total variation obeys the triangle inequality along the chain of single records.
+    # The advantage is a total variation distance, so the triangle inequality bounds that of a
+    # group by the sum along a chain of neighbours.
     advantage = min(
         1.0,
         size * record.advantage_bound,
-        identifiability.general_rho_alpha(epsilon, record.delta),
+        identifiability.general_rho_alpha(epsilon, delta=record.delta),
     )
     return Guarantee(
         unit="group",

@@ -1,4 +1,7 @@
-"""Runs attacks on evidence and measures them: from scores to findings.
+"""Runs attacks on evidence and measures their success.
+
+Scores of records (`_run`) are averaged to scores of units (`units.canaries`), compared with one
+correction for all attacks (`verdict.compare`), and stored as findings.
 
 In the shapes below `n` counts records and `u` units of privacy.
 """
@@ -23,7 +26,7 @@ from jaxpriv.reports import findings
 from jaxpriv.reports.findings import Findings
 
 AUDIT_RELATION = "add_or_remove_one"
-"""Relation of the audits: a coin decides whether a unit is in the training data."""
+"""Relation of the audits, since a coin decides whether a unit is in the training data."""
 
 _ERROR = 0.05
 """Error probability that all attacks on a model share."""
@@ -35,7 +38,7 @@ class Store:
     """Stores the scores of attacks in a folder, so that a resumed report does not repeat them."""
 
     def __init__(self, folder: Path | None) -> None:
-        """Names the folder; None stores nothing."""
+        """Sets the folder; None stores nothing."""
         self._folder = folder
 
     def scores(
@@ -44,8 +47,8 @@ class Store:
         """Reads the scores of an attack, or computes and stores them.
 
         Args:
-          name: of the attack.
-          identity: hash of all that the scores depend on; others are computed anew.
+          name: name of the attack.
+          identity: hash of the inputs of the attack; stored scores with another hash are replaced.
           compute: runs the attack.
 
         Returns:
@@ -66,15 +69,7 @@ class Store:
 
 
 def named_key(key: PRNGKeyArray, name: str) -> PRNGKeyArray:
-    """Derives a key from a name, so that it does not depend on the other names.
-
-    Args:
-      key: parent of the keys of all names.
-      name: of an attack or a model.
-
-    Returns:
-      The key.
-    """
+    """Derives a key from the name of an attack or model, independently of other names."""
     return jax.random.fold_in(key, zlib.crc32(name.encode()))
 
 
@@ -86,17 +81,17 @@ def blind_metrics(
     *,
     store: Store,
 ) -> findings.Metrics:
-    """Measures the blind attack: whether inputs of members and non-members differ.
+    """Measures the blind attack, which distinguishes members by their inputs alone.
 
     Args:
-      key: consumed.
-      inputs: of all records.
-      is_member: the truth.
-      unit: of privacy; a group is in one fold.
-      store: of scores.
+      key: PRNG key.
+      inputs: inputs of all records.
+      is_member: true membership.
+      unit: unit of each record; the records of a group are in one fold.
+      store: storage of scores.
 
     Returns:
-      Metrics of its out-of-fold scores.
+      Metrics of the out-of-fold scores.
     """
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     group = None if unit.are_records else unit.index
@@ -112,11 +107,11 @@ def utility(evidence: Evidence, is_member: Bool[np.ndarray, " n"]) -> findings.U
     """Measures the accuracy of the target on members and non-members.
 
     Args:
-      evidence: with logits and labels, or there is no accuracy.
-      is_member: the truth.
+      evidence: evidence with logits and labels.
+      is_member: true membership.
 
     Returns:
-      Accuracies, the interval of that on non-members, and the majority-class baseline.
+      Accuracies and the baseline of the most frequent class; None without logits or labels.
     """
     correct, labels = evidence.correct, evidence.labels
     if correct is None or labels is None:
@@ -144,24 +139,24 @@ def assess(
     store: Store | None = None,
     log: Callable[[str], None] = lambda message: None,
 ) -> Findings:
-    """Runs every attack that the evidence supports, and measures what it reveals.
+    """Runs every attack that the evidence supports, and measures its success.
 
     Args:
-      key: consumed.
-      evidence: what the attacker has.
-      is_member: the truth.
+      key: PRNG key.
+      evidence: outputs and records that the attacker has.
+      is_member: true membership.
       attacks: table of attacks.
-      unit: of privacy; a unit is judged by the mean score of its records.
-      delta: at which epsilon is bounded from below.
-      no_audit: why no audit applies; None where a fair coin decided over each unit.
-      store: of scores, to resume.
+      unit: unit of each record; the score of a unit is the mean score of its records.
+      delta: delta at which epsilon is bounded from below.
+      no_audit: reason why no audit applies; None if a fair coin decided each unit's membership.
+      store: storage of scores; None stores nothing.
       log: receives progress messages.
 
     Returns:
       The findings.
 
     Raises:
-      ValueError: if no attack applies, or there are no members or no non-members.
+      ValueError: if no attack applies, or if there are no members or no non-members.
     """
     table = suite.applicable(attacks, evidence)
     if not table:
@@ -182,7 +177,7 @@ def assess(
         for name, values in scores.items()
     }
     comparison = verdict.compare(
-        {name: one.scores for name, one in canaries.items()},
+        {name: canary.scores for name, canary in canaries.items()},
         next(iter(canaries.values())).is_member,
         confidence=1 - _ERROR,
         lower_bound=None if no_audit else lambda *a: _one_run(*a, delta=delta).one_run or 0.0,
@@ -212,7 +207,7 @@ def _run(
     store: Store,
     log: Callable[[str], None],
 ) -> dict[str, Float[np.ndarray, " n"]]:
-    """Returns the scores of each attack by its name."""
+    """Returns the scores of each attack by name."""
     scores = {}
     for attack in table:
         log(f"  {attack.title}")
@@ -251,11 +246,12 @@ def _metrics(canaries: units.Canaries, *, confidence: float) -> findings.Metrics
 
 
 def _roc(canaries: units.Canaries) -> findings.Roc:
-    """The curve at most at `_MAX_ROC_POINTS` rates, dense at low rates."""
+    """Thins a ROC curve to `_MAX_ROC_POINTS` false positive rates, spaced geometrically."""
     curve = roc.roc_curve(canaries.scores, canaries.is_member)
     rates, last = np.unique(curve.fpr[::-1], return_index=True)
     tpr = curve.tpr[::-1][last]
     if len(rates) > _MAX_ROC_POINTS:
+        # Geometric spacing keeps every low rate, which the logarithmic axes of the page magnify.
         wanted = np.geomspace(rates[1], 1, _MAX_ROC_POINTS - 1)
         chosen = np.unique(np.append(0, np.searchsorted(rates, wanted, "right") - 1))
         rates, tpr = rates[chosen], tpr[chosen]
@@ -285,8 +281,10 @@ def _audit(
     unit: units.Units,
     delta: float,
 ) -> findings.Audit:
-    """The largest bound: as all hold together at the corrected confidence, it holds too."""
-    bounds = {name: one.epsilon_lower_bound or 0.0 for name, one in comparison.attacks.items()}
+    """Returns the largest bound, which holds since all bounds hold simultaneously."""
+    bounds = {
+        name: strength.epsilon_lower_bound or 0.0 for name, strength in comparison.attacks.items()
+    }
     name = max(bounds, key=lambda name: (bounds[name], name == comparison.strongest))
     largest = _one_run(*canaries[name], comparison.corrected_confidence, delta=delta)
     return findings.Audit(
@@ -340,7 +338,10 @@ def _measure_parts(
     is_member: Bool[np.ndarray, " n"],
     unit: units.Units,
 ) -> findings.Slices:
-    """Measures each part; the records of a unit in one part count once, with their mean score."""
+    """Measures each part of a partition.
+
+    Records of a unit that are in the same part count once, with their mean score.
+    """
     values, code = np.unique(part, return_inverse=True)
     piece = unit.index * len(values) + code
     _, first = np.unique(piece, return_index=True)
@@ -355,27 +356,27 @@ def _measure_parts(
     return findings.Slices(
         by=by,
         num_parts=measured.num_parts,
-        parts=tuple(_slice(one) for one in measured.parts),
+        parts=tuple(_slice(each) for each in measured.parts),
         confidence=measured.confidence,
     )
 
 
-def _slice(one: slices.Slice) -> findings.Slice:
-    result = one.measured
-    assert isinstance(one.value, str | int)
+def _slice(measured: slices.Slice) -> findings.Slice:
+    result = measured.measured
+    assert isinstance(measured.value, str | int)
     return findings.Slice(
-        value=one.value,
-        num_members=one.num_members,
-        num_nonmembers=one.num_nonmembers,
+        value=measured.value,
+        num_members=measured.num_members,
+        num_nonmembers=measured.num_nonmembers,
         auc=None if result is None else result.auc,
         auc_interval=None if result is None else result.auc_interval,
         tpr_at_1_percent_fpr=None if result is None else result.tpr_at_fpr["0.01"],
-        reason=one.reason,
+        reason=measured.reason,
     )
 
 
 def _arrays(evidence: Evidence) -> dict[str, np.ndarray]:
-    """All arrays of the evidence and of its population, by name."""
+    """Returns all arrays of the evidence and of its population by name."""
     arrays = {name: getattr(evidence, name) for name in _ARRAY_FIELDS}
     if evidence.population is not None:
         arrays |= {
@@ -399,7 +400,7 @@ _ARRAY_FIELDS = (
 
 
 def _identity(key: PRNGKeyArray, **arrays: np.ndarray) -> str:
-    """SHA-256 of a key and of arrays with their names, types and shapes."""
+    """Returns the SHA-256 of a key and of arrays with their names, types and shapes."""
     digest = hashlib.sha256(np.asarray(jax.random.key_data(key)).tobytes())
     for name, array in arrays.items():
         digest.update(f"{name}{array.dtype}{array.shape}".encode())
@@ -416,5 +417,7 @@ def _read_scores(path: Path, identity: str) -> Float[np.ndarray, " n"] | None:
                 return None
             return _files.npz_array(archive, "scores")
     except ValueError as e:
-        warnings.warn(f"Running an attack again, since its scores are damaged: {e}", stacklevel=2)
+        warnings.warn(
+            f"Running an attack again, since its stored scores are damaged: {e}", stacklevel=2
+        )
         return None

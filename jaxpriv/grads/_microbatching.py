@@ -1,4 +1,4 @@
-"""Batches in pieces: bounds the memory, and on a CPU keeps activations in the caches.
+"""Sums over a batch in pieces, which bounds memory and on a CPU keeps activations in the caches.
 
 In the shapes below `b` counts the rows of a padded batch.
 """
@@ -27,17 +27,17 @@ def check_size(microbatch_size: object) -> None:
 def suggested_size(
     loss: Loss, params: Params, example: Example, key: PRNGKeyArray, *, batch_size: int
 ) -> int:
-    """Suggests how many rows to process at a time, by the memory that an example takes.
+    """Suggests how many rows to process at a time, from the memory that an example takes.
 
     Args:
       loss: `loss(params, example, key)` of one example; it is traced, not computed.
       params: trainable leaves, arrays or their shapes.
       example: one record, arrays or shapes.
-      key: any; not consumed.
+      key: any PRNG key; not consumed.
       batch_size: number of rows of a batch.
 
     Returns:
-      A number of rows; all of them on an accelerator.
+      The number of rows; `batch_size` on an accelerator.
     """
     plan = _ghost_plan.make_plan(loss, params, example, key)
     return _ghost_cost.microbatch_size(plan.working_set, batch_size)
@@ -51,12 +51,12 @@ def accumulate(
     *,
     size: int,
 ) -> tuple[PyTree, PyTree]:
-    """Adds up what a function sums, piece by piece.
+    """Sums over a batch piece by piece, in a scan.
 
     Args:
       sum_rows: (rows, mask, keys) -> (a sum over the rows that the mask admits, a tree with one
         entry for each row).
-      batch: leading axis b.
+      batch: pytree with leading axis b.
       mask: which rows are real.
       keys: one for each row.
       size: number of rows of a piece.
@@ -68,14 +68,15 @@ def accumulate(
     if size >= rows:
         return sum_rows(batch, mask, keys)
     count = -(-rows // size)
+    # The last piece is filled with rows from the start, which the mask excludes.
     wrapped = jnp.arange(count * size) % rows
     pieces = jax.tree.map(lambda x: x[wrapped].reshape(count, size, *x.shape[1:]), (batch, keys))
     real = (mask[wrapped] & (jnp.arange(count * size) < rows)).reshape(count, size)
 
     def add(total, piece):
         (batch, keys), mask = piece
-        part, entries = sum_rows(batch, mask, keys)
-        return jax.tree.map(jnp.add, total, part), entries
+        subtotal, entries = sum_rows(batch, mask, keys)
+        return jax.tree.map(jnp.add, total, subtotal), entries
 
     first = jax.tree.map(lambda x: x[0], (*pieces, real))
     shapes, _ = jax.eval_shape(lambda batch, keys, mask: sum_rows(batch, mask, keys), *first)

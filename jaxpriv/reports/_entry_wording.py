@@ -1,0 +1,233 @@
+"""Sentences and table cells about one model of a report."""
+
+from typing import NamedTuple
+
+from jaxpriv import _rounding
+from jaxpriv.reports._phrases import (
+    NBSP,
+    capitalised,
+    class_name,
+    confidence_level,
+    epsilon_text,
+    guarantee_text,
+    interval,
+    percent,
+    units_name,
+)
+from jaxpriv.reports.findings import AttackResult, Data, Entry, Slice, Slices
+from jaxpriv.reports.settings import Unit
+
+_MIN_SHADOWS = 16
+"""With fewer shadow models LiRA estimates a distribution from fewer than 8 of them."""
+
+_TAGS = {
+    "publish_with_dp": "publish with DP",
+    "no_leak_found": "no leak found, no guarantee",
+    "do_not_publish": "do not publish",
+}
+
+_TONES = {
+    "publish_with_dp": "good",
+    "no_leak_found": "",
+    "do_not_publish": "bad",
+}
+
+
+class ExposedRow(NamedTuple):
+    """A row of the table of exposed records: a description and the results."""
+
+    records: str
+    part: Slice
+
+
+class RateRow(NamedTuple):
+    """Cells with the true positive rate at a false positive rate."""
+
+    fpr: str
+    tpr: str
+    interval: str
+    note: str
+
+
+def tag(entry: Entry) -> str:
+    """Returns the recommendation for a model in a few words."""
+    return _TAGS[entry.recommendation]
+
+
+def tone(entry: Entry) -> str:
+    """Returns the CSS class of a recommendation: 'good', 'bad' or ''."""
+    return _TONES[entry.recommendation]
+
+
+def recommendation(entry: Entry, *, seed: int | None) -> str:
+    """States the recommendation for a model and its reason.
+
+    Args:
+      entry: results for the model.
+      seed: seed that the report prints; None if the key was secret.
+    """
+    findings, promise = entry.findings, entry.promise
+    if entry.recommendation == "publish_with_dp":
+        assert promise is not None
+        text = f"Publish with differential privacy at epsilon {epsilon_text(promise.stated())}."
+        if findings.leaks:
+            text += " The leak that the attacks find is within this guarantee."
+        if seed is not None:
+            text += (
+                " Train again without --seed first, since this report prints the seed, "
+                "from which the noise can be redrawn."
+            )
+        return text
+    if findings.audit is not None and entry.exceeds_promise():
+        bound = _rounding.down(findings.audit.one_run, decimals=3)
+        return (
+            f"Do not publish: the audit proves epsilon of at least {bound}, above the guarantee. "
+            "This happens by chance in at most "
+            f"{percent(1 - findings.audit.confidence, 2)} of runs. "
+            "Look for an error in the training or in its accounting."
+        )
+    reason = "the model has no guarantee"
+    if promise is not None:
+        reason = f"the guarantee is vacuous: {'; '.join(promise.vacuous)}"
+    if entry.recommendation == "do_not_publish":
+        return f"Do not publish: there is a leak, and {reason}."
+    found_none = "No leak found by these attacks, which is not a guarantee"
+    return f"{found_none}." if promise is None else f"{found_none}; {reason}."
+
+
+def attack_sentence(entry: Entry, unit: Unit) -> str:
+    """States how many attacks find a leak, and the AUC of the strongest attack."""
+    findings = entry.findings
+    attack, k = findings.strongest_attack(), len(findings.attacks)
+    result = f"{len(findings.leaks)} of {k} attacks find a leak"
+    if not findings.leaks:
+        result = f"none of {k} attacks finds a leak" if k > 1 else "the attack finds no leak"
+    elif len(findings.leaks) == 1:
+        result = f"1 of {k} attacks finds a leak" if k > 1 else "the attack finds a leak"
+    level = confidence_level(findings.corrected_confidence)
+    text = (
+        f"{capitalised(result)}; the strongest, {attack.title}, has AUC "
+        f"{attack.metrics.auc:.3f} ({level} interval {interval(attack.corrected_auc_interval)}; "
+        "0.5 is guessing)"
+    )
+    tpr = attack.metrics.tpr_at_fpr["0.01"]
+    if tpr is not None:
+        text += f" and identifies {percent(tpr)} of the member {units_name(unit)} at 1{NBSP}% FPR"
+    return text + "."
+
+
+def model_sentences(entry: Entry, unit: Unit) -> list[str]:
+    """Summarises the guarantee of a model and the attacks on it, in sentences."""
+    sentences = []
+    if entry.promise is not None:
+        label = "Vacuous guarantee" if entry.promise.vacuous else "Guarantee"
+        sentences.append(f"{label}: {guarantee_text(entry.promise.stated())}.")
+    sentences.append(attack_sentence(entry, unit))
+    if entry.promise is not None and not entry.promise.vacuous:
+        bound = entry.promise.of("add_or_remove_one").advantage_bound
+        sentences.append(
+            "For every attack, true positive rate minus false positive rate is at most "
+            f"{_rounding.up(100 * bound, decimals=0)}{NBSP}% in expectation over trainings."
+        )
+    return sentences
+
+
+def notes(entry: Entry, data: Data) -> list[str]:
+    """Lists reasons for caution about the results of a model, in sentences."""
+    findings, lines = entry.findings, []
+    if 0 < findings.num_shadows < _MIN_SHADOWS:
+        lines.append(
+            f"With only {findings.num_shadows} shadow models, LiRA estimates the score "
+            "distributions of each record from half of them and may understate a leak. Use at "
+            f"least {_MIN_SHADOWS}."
+        )
+    if entry.utility is not None and not entry.utility.is_useful():
+        lines.append(
+            f"This model is not useful: its accuracy on non-members, {percent(entry.utility.test)} "
+            f"({interval(entry.utility.test_interval, as_percent=True)}), is not measurably above "
+            f"the {percent(entry.utility.majority)} of always predicting the most frequent class."
+        )
+    reversed_attacks = [a.title for a in findings.attacks if a.corrected_auc_interval[1] < 0.5]
+    if reversed_attacks:
+        lines.append(
+            f"AUC below 0.5: {', '.join(reversed_attacks)}. Non-members have higher scores than "
+            "members; the scores may be reversed."
+        )
+    if not data.by_coin:
+        lines.append(
+            "How members were chosen is not known. The results show a leak of the model only if "
+            "members and non-members come from the same distribution."
+        )
+    return lines
+
+
+def exposed_rows(entry: Entry, data: Data) -> list[ExposedRow]:
+    """Selects slices for the page: both predictions, extreme losses, the most exposed class."""
+    by = {slices.by: slices for slices in entry.findings.slices}
+    rows = []
+    if "prediction" in by:
+        names = {"correct": "correctly classified", "wrong": "misclassified"}
+        rows += [ExposedRow(names[str(p.value)], p) for p in by["prediction"].parts]
+    if "loss decile" in by:
+        deciles = sorted(by["loss decile"].parts, key=lambda part: int(part.value))
+        filled = [part for part in deciles if part.num_members + part.num_nonmembers]
+        rows += [
+            ExposedRow("lowest tenth of the loss", filled[0]),
+            ExposedRow("highest tenth of the loss", filled[-1]),
+        ]
+    if "class" in by:
+        rows += _most_exposed(by["class"], data.class_names)
+    return rows
+
+
+def _most_exposed(slices: Slices, names: tuple[str, ...] | None) -> list[ExposedRow]:
+    measured = [part for part in slices.parts if part.auc_interval is not None]
+    if not measured:
+        return []
+    worst = max(measured, key=lambda part: part.auc_interval[0] if part.auc_interval else 0.0)
+    name = class_name(worst.value, names)
+    return [ExposedRow(f"class {name}, the most exposed of {slices.num_parts}", worst)]
+
+
+def _rate_interval(bounds: tuple[float, float] | None) -> str:
+    """Formats an interval of a TPR; one that begins at 0 is an upper bound."""
+    if bounds is not None and bounds[0] == 0:
+        return f"at most {percent(bounds[1])}"
+    return interval(bounds, as_percent=True)
+
+
+def rate_rows(attack: AttackResult) -> list[RateRow]:
+    """Formats the TPR at each fixed FPR, with its interval and a note."""
+    metrics, rows = attack.metrics, []
+    for key, tpr in metrics.tpr_at_fpr.items():
+        note = "coarse" if key in metrics.coarse else ""
+        if tpr is None:
+            note = f"not resolvable with {metrics.num_nonmembers:,} non-members"
+        rows.append(
+            RateRow(
+                fpr=f"{100 * float(key):g}{NBSP}%",
+                tpr="n/a" if tpr is None else percent(tpr),
+                interval=_rate_interval(metrics.tpr_interval_at_fpr[key]),
+                note=note,
+            )
+        )
+    return rows
+
+
+def audit_sentence(entry: Entry) -> str:
+    """States the lower bound on the epsilon of a model, after the name of the model."""
+    audit = entry.findings.audit
+    if audit is None:
+        return f"{entry.name}: no audit, since {entry.findings.no_audit}."
+    text = f"{entry.name}: no epsilon above 0 is proven at delta = {audit.delta:g}"
+    if audit.one_run:
+        text = (
+            f"{entry.name}: epsilon is at least {_rounding.down(audit.one_run, decimals=3)} at "
+            f"delta = {audit.delta:g}, by {entry.findings.attack(audit.attack).title}"
+        )
+    if entry.exceeds_promise():
+        text += ", which exceeds the guarantee"
+    if audit.one_run_fdp is not None and audit.one_run_fdp > audit.one_run:
+        bound = _rounding.down(audit.one_run_fdp, decimals=3)
+        text += f"; if the trade-off function is Gaussian, at least {bound}"
+    return f"{text}."
