@@ -44,8 +44,10 @@ def test_each_folder_has_one_that_is_not_slow():
     assert {n.split("/")[0] for n in FAST} == {n.split("/")[0] for n in NAMES}
 
 
-def test_bad_usage_exits_2():
-    for words in (["run", "nothing", "--preset", "smoke"], ["run", NAMES[0]], []):
+def test_bad_usage_exits_2(capsys):
+    assert command.main(["run", "nothing", "--preset", "smoke"]) == 2
+    assert capsys.readouterr().err == "error: no experiment 'nothing'; see `list`\n"
+    for words in (["run", NAMES[0]], []):
         with pytest.raises(SystemExit) as stop:
             command.main(words)
         assert stop.value.code == 2
