@@ -121,7 +121,7 @@ def lower_bounds(
       ...     scores, is_member, design="independent_runs", delta=0.0,
       ...     relation="add_or_remove_one", confidence=0.95)
       >>> round(result.clopper_pearson, 2), result.one_run
-      (2.86, None)
+      (2.84, None)
       >>> result.not_applicable["one_run"]
       'needs one fair coin for each of many canaries in one training'
     """

@@ -237,7 +237,7 @@ def largest_epsilon(num_canaries: int, *, delta: float, confidence: float) -> fl
     Example:
       >>> from jaxpriv.audit import one_run
       >>> round(one_run.largest_epsilon(1000, delta=1e-5, confidence=0.95), 2)
-      4.82
+      4.92
       >>> one_run.largest_epsilon(1000, delta=0.1, confidence=0.95)
       0.0
     """
