@@ -60,7 +60,7 @@ PRESETS = {
             ),
         ),
         num_shadows=64,
-        num_targets=5,
+        num_targets=3,
         widths=(256,),
         attack_steps=2000,
         copies=16,

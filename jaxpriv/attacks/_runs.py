@@ -6,6 +6,7 @@ options are made by a function of these options. In the shapes below `n` counts 
 
 import dataclasses
 import itertools
+import warnings
 from collections.abc import Callable
 
 import jax
@@ -14,9 +15,11 @@ from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from jaxpriv import signals
 from jaxpriv.attacks import (
+    forest,
     label_only,
     neural,
     quantile,
+    reference,
     rmia,
     shadow_classifier,
     threshold,
@@ -32,6 +35,13 @@ _CLASSIFIER_SHADOWS = 16
 
 _FLIP_PROB, _NOISE_STD = 0.02, 0.5
 """Perturbations of the label-only attack: of binary inputs, and of others."""
+
+_GAMMA = 2.0
+"""Ratio by which a record must dominate in RMIA; the authors' value for tables."""
+
+_SLOPES = tuple(np.linspace(0.0, 1.0, 11).tolist())
+_DEFAULT_TEMPERATURE, _DEFAULT_A = 2.0, 0.3
+"""Values without tuning, from the authors' configurations and paper."""
 
 _LOG_PROB_FLOOR = -30.0
 """Smaller log probabilities are raised to this value in the neural attack."""
@@ -82,7 +92,7 @@ def perturbed_labels(*, copies: int) -> Run:
 
     def run(key: PRNGKeyArray, evidence: Evidence) -> Float[np.ndarray, " n"]:
         rng_key, predict_key = jax.random.split(key)
-        rng = np.random.default_rng(np.asarray(jax.random.key_data(rng_key)))
+        rng = _rng(rng_key)
         inputs, labels, query = evidence.require("inputs", "labels", "predict")
         calls = itertools.count()
 
@@ -132,19 +142,53 @@ def revealed_records(*, training: Training) -> Run:
     return run
 
 
+def revealed_probabilities(key: PRNGKeyArray, evidence: Evidence) -> Float[np.ndarray, " n"]:
+    """Runs the forest attack, fitted to the records of revealed membership."""
+    logits, labels = evidence.require("logits", "labels")
+    revealed, is_member = evidence.require("revealed", "revealed_is_member")
+    probabilities = np.exp(signals.log_probabilities(logits))
+    fitted = forest.fit(_rng(key), probabilities[revealed], labels[revealed], is_member[revealed])
+    return forest.apply(fitted, probabilities, labels)
+
+
 def population_quantiles(*, fprs: tuple[float, ...], training: Training) -> Run:
-    """Makes a run of quantile regression on a population."""
+    """Makes a run of quantile regression on a population, by a network.
+
+    Rates that the population cannot calibrate are left out.
+    """
 
     def run(key: PRNGKeyArray, evidence: Evidence) -> Float[np.ndarray, " n"]:
         (population,) = evidence.require("population")
         # Other attacks draw half a batch of non-members; here all rows are non-members.
         doubled = dataclasses.replace(training, batch_size=2 * training.batch_size)
-        fitted = quantile.fit(
-            key, _features(population), _confidence(population), fprs=fprs, training=doubled
-        )
+        x, s = _features(population), _confidence(population)
+        fitted = quantile.fit(key, x, s, fprs=_calibrated(fprs, len(s)), training=doubled)
         return quantile.apply(fitted, _features(evidence), _confidence(evidence))
 
     return run
+
+
+def boosted_quantiles(*, fprs: tuple[float, ...]) -> Run:
+    """Makes a run of quantile regression on a population, by gradient boosting."""
+
+    def run(key: PRNGKeyArray, evidence: Evidence) -> Float[np.ndarray, " n"]:
+        (population,) = evidence.require("population")
+        x, s = _features(population), _confidence(population)
+        fitted = quantile.fit_boosting(_rng(key), x, s, fprs=_calibrated(fprs, len(s)))
+        return quantile.apply(fitted, _features(evidence), _confidence(evidence))
+
+    return run
+
+
+def _calibrated(fprs: tuple[float, ...], num_known: int) -> tuple[float, ...]:
+    """Selects the rates that so many non-members can calibrate, and at least two."""
+    smallest = quantile.smallest_fpr(num_known)
+    selected = tuple(fpr for fpr in fprs if fpr >= smallest)
+    return selected if len(selected) > 1 else (0.75, 0.5)
+
+
+def _rng(key: PRNGKeyArray) -> np.random.Generator:
+    return np.random.default_rng(np.asarray(jax.random.key_data(key)))
 
 
 def shadow_confidences(attack: Callable[..., np.ndarray], **options: str) -> Run:
@@ -158,18 +202,85 @@ def shadow_confidences(attack: Callable[..., np.ndarray], **options: str) -> Run
     return run
 
 
-def population_ratios(attack: Callable[..., np.ndarray], **options: float) -> Run:
-    """Makes a run of an RMIA on log probabilities of the records and of a population."""
+def shadow_ranks(key: PRNGKeyArray, evidence: Evidence) -> Float[np.ndarray, " n"]:
+    """Runs Attack R on the logit-scaled confidence."""
+    del key
+    target, shadows = evidence.signal_arrays(signals.logit_confidence)
+    (is_member,) = evidence.require("shadow_is_member")
+    return reference.attack_r(target, shadows, is_member)
 
-    def run(key: PRNGKeyArray, evidence: Evidence) -> Float[np.ndarray, " n"]:
-        del key
-        (population,) = evidence.require("population")
-        target, shadows = _log_probs(evidence)
-        reference = rmia.Population(*_log_probs(population))
-        is_member = evidence.shadow_is_member
-        return attack(target, shadows, is_member, population=reference, **options)
 
-    return run
+def population_shares(key: PRNGKeyArray, evidence: Evidence) -> Float[np.ndarray, " n"]:
+    """Runs Attack P on the loss."""
+    del key
+    (population,) = evidence.require("population")
+    target, others = (
+        signals.score_records(signals.negative_loss, *part.require("logits", "labels"))
+        for part in (evidence, population)
+    )
+    return reference.attack_p(target, others)
+
+
+def rmia_online(key: PRNGKeyArray, evidence: Evidence) -> Float[np.ndarray, " n"]:
+    """Runs RMIA at the temperature that is best on a shadow model in the target's place."""
+    del key
+    temperature, _ = _tuned(evidence, slopes=None)
+    target, shadows = _log_probs(evidence, temperature)
+    with warnings.catch_warnings():
+        # The row BASE ranks the same records without ties.
+        warnings.simplefilter("ignore", rmia.TiesWarning)
+        return rmia.online(
+            target,
+            shadows,
+            evidence.require("shadow_is_member")[0],
+            population=_population(evidence, temperature),
+            gamma=_GAMMA,
+        )
+
+
+def rmia_offline(key: PRNGKeyArray, evidence: Evidence) -> Float[np.ndarray, " n"]:
+    """Runs RMIA offline, with temperature and slope tuned on a shadow model."""
+    del key
+    temperature, a = _tuned(evidence, slopes=_SLOPES)
+    target, shadows = _log_probs(evidence, temperature)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rmia.TiesWarning)
+        return rmia.offline(
+            target,
+            shadows,
+            evidence.require("shadow_is_member")[0],
+            population=_population(evidence, temperature),
+            gamma=_GAMMA,
+            a=_DEFAULT_A if a is None else a,
+        )
+
+
+def ratio(key: PRNGKeyArray, evidence: Evidence) -> Float[np.ndarray, " n"]:
+    """Runs BASE, the ratio of RMIA at temperature 1 without a population."""
+    del key
+    arrays = _log_probs(evidence, 1.0)
+    return rmia.online_ratio(*arrays, evidence.require("shadow_is_member")[0])
+
+
+def _tuned(evidence: Evidence, *, slopes: tuple[float, ...] | None) -> tuple[float, float | None]:
+    """Tunes RMIA on two shadow models; with too few of them takes the authors' values."""
+    shadow_logits, labels, is_member = evidence.require(
+        "shadow_logits", "labels", "shadow_is_member"
+    )
+    try:
+        tuned = rmia.tune(
+            lambda temperature: _at_temperature(shadow_logits, labels, temperature),
+            is_member,
+            slopes=slopes,
+        )
+    except ValueError:
+        return _DEFAULT_TEMPERATURE, None
+    return tuned.temperature, tuned.a
+
+
+def _population(evidence: Evidence, temperature: float) -> rmia.Population:
+    (population,) = evidence.require("population")
+    return rmia.Population(*_log_probs(population, temperature))
 
 
 def _features(evidence: Evidence) -> Shaped[np.ndarray, "n d"]:
@@ -181,8 +292,24 @@ def _confidence(evidence: Evidence) -> Float[np.ndarray, " n"]:
     return signals.score_records(signals.logit_confidence, *evidence.require("logits", "labels"))
 
 
-def _log_probs(evidence: Evidence) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "m n"]]:
+def _log_probs(
+    evidence: Evidence, temperature: float
+) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "m n"]]:
     """Returns log p(label) under the target and under the shadow models."""
     logits, shadow_logits, labels = evidence.require("logits", "shadow_logits", "labels")
-    target = signals.score_records(signals.negative_loss, logits, labels)
-    return target, signals.score_records(signals.negative_loss, shadow_logits, labels)
+    target = _at_temperature(logits[None], labels, temperature)[0]
+    return target, _at_temperature(shadow_logits, labels, temperature)
+
+
+def _at_temperature(
+    logits: Shaped[np.ndarray, "m n c"], labels: Shaped[np.ndarray, "n ..."], temperature: float
+) -> Float[np.ndarray, "m n"]:
+    """Computes log softmax(logits / temperature) at the label, one model at a time."""
+    return np.stack(
+        [
+            signals.score_records(
+                signals.negative_loss, signals.shifted(model) / np.float32(temperature), labels
+            )
+            for model in logits
+        ]
+    )

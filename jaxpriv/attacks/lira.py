@@ -1,28 +1,33 @@
 """LiRA, the likelihood ratio attack: each record is compared with its IN and OUT shadow models.
 
-    shadow signals --blocks of records--> IN and OUT moments --> variances --> log ratio
+    shadow signals --blocks of records--> IN and OUT moments --variance--> predictive
+    distributions of the target's signal --> log ratio
 
-If each record was queried several times (augmented copies), signals and shadow signals have one
-more axis. Queries are treated as independent given the record, as in the paper: each has its own
-moments, and the log ratios are summed. In the shapes below `m` counts shadow models, `n` records
-and `q` queries of each (none or one axis); `a` counts the records of a block.
+Any real-valued signal will do, such as the negative squared error of a regression model. If each
+record has several signals (augmented copies, temperatures), signals and shadow signals have one
+more axis. They are treated as independent given the record, as in the paper: each has its own
+moments, and the log ratios are summed; `decorrelated` makes them uncorrelated first. In the shapes
+below `m` counts shadow models, `n` records and `q` queries of each (none or one axis); `a` counts
+the records of a block.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Shaped
+from jaxtyping import Array, Bool, Float, Shaped
 
 from jaxpriv import _check
-from jaxpriv.attacks import _shadows
+from jaxpriv.attacks import _predictive, _shadows
 from jaxpriv.attacks._shadows import IsMember
 
 __all__ = [
     "MIN_SHADOWS",
+    "VARIANCES",
     "Variance",
     "covered",
     "covered_offline",
+    "decorrelated",
     "offline",
     "offline_density",
     "online",
@@ -31,31 +36,13 @@ __all__ = [
 MIN_SHADOWS = 16
 """Recommended number of shadow models: 8 estimate each of the two distributions of a record."""
 
-Variance = Literal["fixed", "per_example"]
-"""One variance for all records on each side, or one for each record."""
+Variance = Literal["shrunken", "fixed", "per_example"]
+"""Variances of a side: shrunken towards a common one, pooled, or each record's own."""
 
-_SCORE_LIMIT = 1e100
-"""Signals are clipped to this magnitude. With _MIN_VARIANCE it keeps every ratio below 1e301."""
+VARIANCES: tuple[Variance, ...] = ("shrunken", "fixed", "per_example")
 
-_MIN_VARIANCE = 1e-100
-"""Smallest variance, for a side whose signals are all zero or nearly so."""
-
-_MIN_VARIANCE_RATIO = 1e-6
-"""Smallest variance of a record, relative to the median one."""
-
-_MAX_VARIANCE_RATIO = 100.0
-"""In the pooled variance, each record's variance is capped at this multiple of the median."""
-
-_ROUNDING = 1e-10
-"""Deviations below this share of a record's mean are attributed to rounding."""
-
-
-class _Moments(NamedTuple):
-    """Moments of each record's signals under its IN shadow models, or its OUT ones."""
-
-    size: Int[np.ndarray, " a"]
-    mean: Float[np.ndarray, " a"]
-    squares: Float[np.ndarray, " a"]
+_MIN_EIGENVALUE = 1e-6
+"""Eigenvalues of the correlations below this are rounding: a signal repeats others."""
 
 
 def online(
@@ -63,23 +50,27 @@ def online(
     shadow_signals: Shaped[Array | np.ndarray, "m n *q"],
     shadow_is_member: IsMember,
     *,
-    variance: Variance = "fixed",
+    variance: Variance = "shrunken",
 ) -> Float[np.ndarray, " n"]:
-    """Scores records by the log likelihood ratio of Gaussians fitted to IN and OUT shadows.
+    """Scores records by the log likelihood ratio of distributions fitted to IN and OUT shadows.
 
+    With "shrunken", log t(s; in) - log t(s; out): each record's variance is shrunken towards the
+    common one by empirical Bayes, and the predictive distribution of its next signal is Student's
+    t. The others compute
     log N(s; mean_in, var_in) - log N(s; mean_out, var_out), with the means of each record.
     With "fixed", each side has one pooled variance: the sum of squared deviations from the
     records' means, divided by (signals - records), where the variance of a record is capped at
     100 times the median. This is the paper's choice below 64 shadow models.
     With "per_example", each record has unbiased variances of at least 1e-6 times the median; a
-    side with a single signal uses the pooled one. The ratio is finite: infinite signals are
-    replaced by the extreme finite ones among target and shadows, and all are clipped to 1e100.
+    side with a single signal uses the pooled one. A warning is issued if records have fewer than
+    16 signals a side. The ratio is finite: infinite signals are replaced by the extreme finite ones
+    among target and shadows, and all are clipped to 1e100.
 
     Args:
       signals: signal of each record under the target; `logit_confidence` is close to Gaussian.
       shadow_signals: the same signal under each shadow model.
       shadow_is_member: which records each shadow model was trained on.
-      variance: "fixed" or "per_example".
+      variance: "shrunken", "fixed" or "per_example".
 
     Returns:
       Log likelihood ratios in nats; > 0 favours membership. Records that are not `covered` have
@@ -90,25 +81,28 @@ def online(
         variance.
 
     References:
-      Carlini et al., Membership Inference Attacks From First Principles, 2022, Algorithm 1.
+      Carlini et al., Membership Inference Attacks From First Principles, 2022, Algorithm 1, for
+      "fixed" and "per_example"; Smyth, Linear Models and Empirical Bayes Methods, 2004, section
+      6.2, for the prior of "shrunken".
 
     Example:
       >>> shadows = np.array([[3.0], [5.0], [0.0], [2.0]])
       >>> is_member = np.array([[True], [True], [False], [False]])
-      >>> online(np.array([3.5]), shadows, is_member).round(6)
+      >>> online(np.array([3.5]), shadows, is_member, variance="fixed").round(6)
       array([1.5])
+      >>> online(np.array([3.5]), shadows, is_member).round(2)  # heavier tails: weaker evidence
+      array([1.])
     """
 
     def one_query(target, shadows, is_member):
-        low, high = _finite_range(target, shadows)
-        in_side, out_side = _moments(shadows, (is_member, ~is_member), low, high)
+        low, high = _predictive.finite_range(target, shadows)
+        in_side, out_side = _predictive.moments(shadows, (is_member, ~is_member), low, high)
         both = (in_side.size > 0) & (out_side.size > 0)
         difference = (in_side.mean - out_side.mean)[both]
-        var_in, var_out = _variances((in_side, out_side), difference, variance=variance)
-        s = np.clip(target, low, high)
-        return np.where(both, _log_ratio(s, in_side.mean, var_in, out_side.mean, var_out), 0.0)
+        sides = _predictive.predictives((in_side, out_side), difference, variance=variance)
+        return np.where(both, _predictive.log_ratio(np.clip(target, low, high), *sides), 0.0)
 
-    _check.one_of(("fixed", "per_example"), variance=variance)
+    _check.one_of(VARIANCES, variance=variance)
     return _summed(one_query, signals, shadow_signals, shadow_is_member)
 
 
@@ -117,20 +111,20 @@ def offline(
     shadow_signals: Shaped[Array | np.ndarray, "m n *q"],
     shadow_is_member: IsMember,
     *,
-    variance: Variance = "fixed",
+    variance: Variance = "shrunken",
 ) -> Float[np.ndarray, " n"]:
-    """Scores records by a one-sided test against the Gaussian of their OUT shadows alone.
+    """Scores records by a one-sided test against the distribution of their OUT shadows alone.
 
-    log Phi((s - mean_out) / sd_out), the log probability that a model without the record gives a
-    lower signal. No shadow model needs to be trained on the audited records. Variances are those
-    of `online` on the OUT side; if no record has two OUT shadows, half the mean square of
-    s - mean_out sets the scale. Beyond 38 standard deviations all scores are 0.
+    log F((s - mean_out) / sd_out), the log probability that a model without the record gives a
+    lower signal. F is Gaussian, or Student's t with "shrunken" variances. No shadow model needs to
+    be trained on the audited records. Variances are those of `online` on the OUT side; if no record
+    has two OUT shadows, half the mean square of s - mean_out sets the scale.
 
     Args:
       signals: signal of each record under the target; `logit_confidence` is close to Gaussian.
       shadow_signals: the same signal under each shadow model.
       shadow_is_member: which records each shadow model was trained on; IN signals are not used.
-      variance: "fixed" or "per_example".
+      variance: "shrunken", "fixed" or "per_example".
 
     Returns:
       Finite log probabilities, at most 0. A query without an OUT shadow contributes log 1/2, the
@@ -145,17 +139,17 @@ def offline(
 
     Example:
       >>> shadows = np.array([[0.0, 5.0], [2.0, 7.0]])
-      >>> scores = offline(np.array([3.0, 6.0]), shadows, np.zeros((2, 2), bool))
+      >>> no_member = np.zeros((2, 2), bool)
+      >>> scores = offline(np.array([3.0, 6.0]), shadows, no_member, variance="fixed")
       >>> np.exp(scores).round(3)  # 1.4 deviations above the mean, and at the mean
       array([0.921, 0.5  ])
     """
-    from scipy import special
 
     def one_query(target, shadows, is_member):
-        z, _, has_out = _standardised(target, shadows, is_member, variance=variance)
-        return np.where(has_out, special.log_ndtr(z), np.log(0.5))
+        s, out_side, has_out = _out_predictive(target, shadows, is_member, variance=variance)
+        return np.where(has_out, _predictive.log_cdf(s, out_side), np.log(0.5))
 
-    _check.one_of(("fixed", "per_example"), variance=variance)
+    _check.one_of(VARIANCES, variance=variance)
     return _summed(one_query, signals, shadow_signals, shadow_is_member)
 
 
@@ -164,19 +158,19 @@ def offline_density(
     shadow_signals: Shaped[Array | np.ndarray, "m n *q"],
     shadow_is_member: IsMember,
     *,
-    variance: Variance = "fixed",
+    variance: Variance = "shrunken",
 ) -> Float[np.ndarray, " n"]:
-    """Scores records by the negative log density of their OUT Gaussian.
+    """Scores records by the negative log density of their OUT distribution.
 
-    -log N(s; mean_out, var_out), as in the paper's published code. It is two-sided: an unusually
-    badly fitted record also looks like a member, and with "per_example" a large variance alone
-    gives a high score. Prefer `offline`.
+    With "fixed" or "per_example", -log N(s; mean_out, var_out), as in the paper's published code.
+    It is two-sided: an unusually badly fitted record also looks like a member, and with
+    "per_example" a large variance alone gives a high score. Prefer `offline`.
 
     Args:
       signals: signal of each record under the target; `logit_confidence` is close to Gaussian.
       shadow_signals: the same signal under each shadow model.
       shadow_is_member: which records each shadow model was trained on; IN signals are not used.
-      variance: "fixed" or "per_example".
+      variance: "shrunken", "fixed" or "per_example".
 
     Returns:
       Finite negative log densities in nats. A query without an OUT shadow contributes the mean of
@@ -191,16 +185,76 @@ def offline_density(
 
     Example:
       >>> shadows = np.array([[0.0, 5.0], [2.0, 7.0]])
-      >>> offline_density(np.array([3.0, 6.0]), shadows, np.zeros((2, 2), bool)).round(2)
+      >>> no_member = np.zeros((2, 2), bool)
+      >>> offline_density(np.array([3.0, 6.0]), shadows, no_member, variance="fixed").round(2)
       array([2.27, 1.27])
     """
 
     def one_query(target, shadows, is_member):
-        z, var_out, has_out = _standardised(target, shadows, is_member, variance=variance)
-        return (np.log(2 * np.pi * var_out) + np.where(has_out, z**2, 1.0)) / 2
+        s, out_side, has_out = _out_predictive(target, shadows, is_member, variance=variance)
+        expected = (1 + np.log(2 * np.pi * out_side.variance)) / 2
+        return np.where(has_out, -_predictive.log_density(s, out_side), expected)
 
-    _check.one_of(("fixed", "per_example"), variance=variance)
+    _check.one_of(VARIANCES, variance=variance)
     return _summed(one_query, signals, shadow_signals, shadow_is_member)
+
+
+def decorrelated(
+    signals: Shaped[Array | np.ndarray, "n q"],
+    shadow_signals: Shaped[Array | np.ndarray, "m n q"],
+    shadow_is_member: IsMember,
+) -> tuple[Float[np.ndarray, "n p"], Float[np.ndarray, "m n p"]]:
+    """Transforms several signals of each record so that they are uncorrelated.
+
+    The covariance is that of the shadow signals around the mean of their record and side, pooled
+    over records and sides; the results are its principal components in units of their deviation.
+    Without it `online` and `offline` count correlated signals as independent evidence.
+
+    Args:
+      signals: signals of each record under the target. Infinite ones are replaced by the extreme
+        finite ones of their query.
+      shadow_signals: the same signals under each shadow model.
+      shadow_is_member: which records each shadow model was trained on.
+
+    Returns:
+      Signals and shadow signals for `online` and `offline`; fewer than before if a signal is a
+      linear function of others.
+
+    Raises:
+      ValueError: for NaN, shapes that do not fit, or membership other than 0 and 1.
+
+    Example:
+      >>> rng = np.random.default_rng(0)
+      >>> first, second = rng.normal(size=(2, 9, 200))
+      >>> shadows = np.stack([first, first + second], axis=2)
+      >>> is_member = np.arange(9)[:, None] < np.full(200, 5)
+      >>> _, result = decorrelated(shadows[0], shadows, is_member)
+      >>> bool(abs(np.corrcoef(result[..., 0].ravel(), result[..., 1].ravel())[0, 1]) < 0.05)
+      True
+    """
+    target = _check.real_array("signals", signals).astype(np.float64)
+    shadows = _check.real_array("shadow_signals", shadow_signals)
+    is_member = _shadows.as_bool(shadow_is_member)
+    _shadows.check_shapes(target, shadows, is_member)
+    if target.ndim != 2:
+        raise ValueError(f"Expected signals of shape [n, q], got {list(target.shape)}.")
+    ranges = [
+        _predictive.finite_range(target[:, i], shadows[..., i]) for i in range(target.shape[1])
+    ]
+    low, high = np.array(ranges).reshape(-1, 2).T
+    target, shadows = np.clip(target, low, high), np.clip(shadows.astype(np.float64), low, high)
+    covariance, freedom = np.zeros((target.shape[1],) * 2), 0
+    for side in (is_member, ~is_member):
+        size = side.sum(axis=0)
+        mean = (shadows * side[..., None]).sum(axis=0) / np.maximum(size, 1)[:, None]
+        deviation = (shadows - mean) * side[..., None]
+        covariance += np.einsum("mnq,mnr->qr", deviation, deviation)
+        freedom += int(np.maximum(size - 1, 0).sum())
+    scale = np.sqrt(np.maximum(np.diag(covariance), _predictive.MIN_VARIANCE))
+    values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
+    distinct = values > _MIN_EIGENVALUE
+    matrix = vectors[:, distinct] * np.sqrt(max(freedom, 1) / values[distinct]) / scale[:, None]
+    return target @ matrix, shadows @ matrix
 
 
 def covered(shadow_is_member: IsMember) -> Bool[np.ndarray, " n"]:
@@ -260,106 +314,19 @@ def _summed(
     return np.sum(queries, axis=0) if queries else np.zeros(len(target))
 
 
-def _standardised(
+def _out_predictive(
     target: Float[np.ndarray, " n"],
     shadows: Shaped[np.ndarray, "m n"],
     is_member: Bool[np.ndarray, "m n"],
     *,
     variance: Variance,
-) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
-    """Returns (s - mean_out) / sd_out, the variances, and whether there is an OUT shadow."""
-    low, high = _finite_range(target, shadows)
-    (out_side,) = _moments(shadows, (~is_member,), low, high)
+) -> tuple[Float[np.ndarray, " n"], "_predictive.Predictive", Bool[np.ndarray, " n"]]:
+    """Returns finite signals, their OUT distributions, and whether there is an OUT shadow."""
+    low, high = _predictive.finite_range(target, shadows)
+    (out_side,) = _predictive.moments(shadows, (~is_member,), low, high)
     has_out = out_side.size > 0
-    difference = np.clip(target, low, high) - out_side.mean
-    (variances,) = _variances((out_side,), difference[has_out], variance=variance)
-    return difference / np.sqrt(variances), variances, has_out
-
-
-def _moments(
-    shadows: Shaped[np.ndarray, "m n"],
-    chosen: Sequence[Bool[np.ndarray, "m n"]],
-    low: float,
-    high: float,
-) -> list[_Moments]:
-    """Computes the moments of each side block by block, without a float64 copy of all signals."""
-    sides = [[] for _ in chosen]
-    for rows in _shadows.blocks(shadows.shape[1]):
-        block = _shadows.float64_block(shadows, rows, low, high)
-        for side, mask in zip(sides, chosen, strict=True):
-            side.append(_block(block, mask[:, rows]))
-    return [_Moments(*map(np.concatenate, zip(*side, strict=True))) for side in sides]
-
-
-def _block(shadows: Float[np.ndarray, "m a"], chosen: Bool[np.ndarray, "m a"]) -> _Moments:
-    """Computes moments in two passes: E[s^2] - E[s]^2 would lose digits to cancellation."""
-    size = chosen.sum(axis=0)
-    mean = (shadows * chosen).sum(axis=0) / np.maximum(size, 1)
-    deviation = (shadows - mean) * chosen
-    return _Moments(size, mean, np.einsum("ma,ma->a", deviation, deviation))
-
-
-def _variances(
-    sides: Sequence[_Moments], difference: Float[np.ndarray, " b"], *, variance: Variance
-) -> list[Float[np.ndarray, " n"]]:
-    """Returns the positive variance of each record's signals on each side."""
-    pooled = [_pooled_variance(side) for side in sides if (side.size > 1).any()]
-    # If no record has two signals on a side, use half the mean squared difference: under no
-    # membership effect, the difference of two signals has twice their variance.
-    pooled = pooled or [float(np.square(difference).mean()) / 2 if difference.size else 1.0]
-    fixed = (pooled[0], pooled[-1])[: len(sides)]
-    rounding = _ROUNDING * np.max([np.abs(side.mean) for side in sides], axis=0)
-    lowest = np.maximum(rounding**2, _MIN_VARIANCE)
-    values = _per_example_variances(sides, fixed) if variance == "per_example" else fixed
-    return [np.maximum(value, lowest) for value in values]
-
-
-def _pooled_variance(side: _Moments) -> float:
-    """Computes the pooled variance; the cap limits the influence of a single record."""
-    freedom = np.maximum(side.size - 1, 0)
-    variances = side.squares / np.maximum(freedom, 1)
-    median = float(np.median(variances[freedom > 0]))
-    limit = _MAX_VARIANCE_RATIO * median if median > 0 else np.inf
-    return float((np.minimum(variances, limit) * freedom).sum() / freedom.sum())
-
-
-def _per_example_variances(
-    sides: Sequence[_Moments], fixed: Sequence[float]
-) -> list[Float[np.ndarray, " n"]]:
-    """Returns unbiased variances; both sides share one floor, so equal sides remain equal."""
-    repeated = [side.size > 1 for side in sides]
-    variances = [side.squares / np.maximum(side.size - 1, 1) for side in sides]
-    estimated = np.concatenate([v[rows] for v, rows in zip(variances, repeated, strict=True)])
-    floor = _MIN_VARIANCE_RATIO * np.median(estimated) if estimated.size else 0.0
-    return [
-        np.where(rows, np.maximum(values, floor), pooled)
-        for values, rows, pooled in zip(variances, repeated, fixed, strict=True)
-    ]
-
-
-def _log_ratio(
-    s: Float[np.ndarray, " n"],
-    mean_in: Float[np.ndarray, " n"],
-    var_in: Float[np.ndarray, " n"],
-    mean_out: Float[np.ndarray, " n"],
-    var_out: Float[np.ndarray, " n"],
-) -> Float[np.ndarray, " n"]:
-    """Computes log N(s; mean_in, var_in) - log N(s; mean_out, var_out), always finite."""
-    z_in, z_out = (s - mean_in) / np.sqrt(var_in), (s - mean_out) / np.sqrt(var_out)
-    # The product form of z_out^2 - z_in^2 loses fewer digits where the two are close.
-    return (np.log(var_out) - np.log(var_in) + (z_out - z_in) * (z_out + z_in)) / 2
-
-
-def _finite_range(
-    target: Float[np.ndarray, " n"], shadows: Shaped[np.ndarray, "m n"]
-) -> tuple[float, float]:
-    """Returns the smallest and largest finite number, or (-1, 1) if there is none."""
-    low, high = np.inf, -np.inf
-    for row in (target, *shadows):
-        values = row.astype(np.float64)
-        finite = values[np.isfinite(values)]
-        low, high = np.min(finite, initial=low), np.max(finite, initial=high)
-    if low > high:
-        return -1.0, 1.0
-    low, high = np.clip([low, high], -_SCORE_LIMIT, _SCORE_LIMIT)
-    return float(low), float(high)
+    s = np.clip(target, low, high)
+    (predictive,) = _predictive.predictives(
+        (out_side,), (s - out_side.mean)[has_out], variance=variance
+    )
+    return s, predictive, has_out

@@ -4,6 +4,8 @@ Relative to other models, the target should find a member more likely than popul
 In the shapes below `m` counts shadow models, `n` audited records and `k` population records.
 """
 
+import warnings
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,11 +14,42 @@ from jaxtyping import Array, Bool, Float, Shaped
 from jaxpriv import _check
 from jaxpriv.attacks import _shadows
 from jaxpriv.attacks._shadows import IsMember
+from jaxpriv.metrics import intervals
 
-__all__ = ["Population", "offline", "online"]
+__all__ = [
+    "Population",
+    "TiesWarning",
+    "Tuned",
+    "offline",
+    "offline_ratio",
+    "online",
+    "online_ratio",
+    "tune",
+]
 
 _SLACK = 1e-3
 """Log probabilities may exceed 0 by this much through rounding."""
+
+
+_MAX_TIES = 1e-3
+"""Largest share of records that may have the highest score without a warning."""
+
+
+class TiesWarning(UserWarning):
+    """Many records have the same, highest score."""
+
+
+class Tuned(NamedTuple):
+    """Options of RMIA that were chosen on shadow models.
+
+    temperature: divisor of the logits before the softmax.
+    a: slope of `offline`; None if `online` was tuned.
+    auc: mean AUC on the shadow models that took the place of the target.
+    """
+
+    temperature: float
+    a: float | None
+    auc: float
 
 
 class Population(NamedTuple):
@@ -73,11 +106,7 @@ def online(
       array([1. , 0.5])
     """
     target, shadows, is_member = _checked(log_probs, shadow_log_probs, shadow_is_member)
-    with np.errstate(divide="ignore"):
-        sides = np.logaddexp(_log_mean(shadows, is_member), _log_mean(shadows, ~is_member))
-    ratio = np.where(
-        _shadows.have_in_and_out(is_member), _log_ratio(target, sides - np.log(2)), 0.0
-    )
+    ratio = _online_ratio(target, shadows, is_member)
     reference, reference_shadows, all_out = _checked_population(population, len(shadows))
     return _dominated(ratio, _log_ratio(reference, _log_mean(reference_shadows, all_out)), gamma)
 
@@ -127,19 +156,181 @@ def offline(
       >>> offline(log_probs, shadows, is_member, population=population, gamma=1.0, a=0.3)
       array([1. , 0.5])
     """
-    if not 0 <= a <= 1:
-        raise ValueError(f"Expected 0 <= a <= 1, got a={a}.")
-
-    def log_prior(log_out):
-        with np.errstate(divide="ignore"):
-            return np.logaddexp(np.log((1 + a) / 2) + log_out, np.log((1 - a) / 2))
-
+    log_prior = _log_prior(a)
     target, shadows, is_member = _checked(log_probs, shadow_log_probs, shadow_is_member)
-    ratio = _log_ratio(target, log_prior(_log_mean(shadows, ~is_member)))
-    ratio = np.where(_shadows.have_out(is_member), ratio, 0.0)
+    ratio = _offline_ratio(target, shadows, is_member, log_prior)
     reference, reference_shadows, all_out = _checked_population(population, len(shadows))
     log_out = _log_mean(reference_shadows, all_out)
     return _dominated(ratio, _log_ratio(reference, log_prior(log_out)), gamma)
+
+
+def online_ratio(
+    log_probs: Shaped[Array | np.ndarray, " n"],
+    shadow_log_probs: Shaped[Array | np.ndarray, "m n"],
+    shadow_is_member: IsMember,
+) -> Float[np.ndarray, " n"]:
+    """Scores a record by its log ratio log p_target(x) / p(x), without a population.
+
+    For one target the score of `online` is a step function of this ratio, so the ratio ranks
+    records at least as finely. It is also the score of the attack BASE.
+
+    Args:
+      log_probs: log p(label) of each record under the target in nats, as from `negative_loss`.
+      shadow_log_probs: the same under each shadow model.
+      shadow_is_member: which records each shadow model was trained on.
+
+    Returns:
+      Log ratios in nats; higher = more likely a member. 0 for records that are not `lira.covered`.
+
+    Raises:
+      ValueError: for NaN, log probabilities above 0, shapes that do not fit, or membership other
+        than 0 and 1.
+
+    References:
+      Zarifzadeh, Liu and Shokri, Low-Cost High-Power Membership Inference Attacks, 2024; Lassila
+      et al., Practical Bayes-Optimal Membership Inference Attacks, 2025 (BASE).
+
+    Example:
+      >>> shadows, is_member = np.log([[0.9, 0.8], [0.3, 0.4]]), np.array([[1, 1], [0, 0]])
+      >>> online_ratio(np.log([0.9, 0.4]), shadows, is_member).round(3)
+      array([ 0.405, -0.405])
+    """
+    return _online_ratio(*_checked(log_probs, shadow_log_probs, shadow_is_member))
+
+
+def offline_ratio(
+    log_probs: Shaped[Array | np.ndarray, " n"],
+    shadow_log_probs: Shaped[Array | np.ndarray, "m n"],
+    shadow_is_member: IsMember,
+    *,
+    a: float,
+) -> Float[np.ndarray, " n"]:
+    """Scores a record by its log ratio log p_target(x) / p(x), from OUT shadows alone.
+
+    Args:
+      log_probs: log p(label) of each record under the target in nats, as from `negative_loss`.
+      shadow_log_probs: the same under each shadow model.
+      shadow_is_member: which records each shadow model was trained on; IN probabilities are not
+        used.
+      a: slope between p_out and p_in, as in `offline`.
+
+    Returns:
+      Log ratios in nats; higher = more likely a member. 0 for records that are not
+      `lira.covered_offline`.
+
+    Raises:
+      ValueError: as `online_ratio`, or for a outside [0, 1].
+
+    References:
+      Zarifzadeh, Liu and Shokri, Low-Cost High-Power Membership Inference Attacks, 2024.
+
+    Example:
+      >>> shadows = np.log([[0.3, 0.4], [0.3, 0.4]])
+      >>> offline_ratio(np.log([0.9, 0.4]), shadows, np.zeros((2, 2), bool), a=1.0).round(3)
+      array([1.099, 0.   ])
+    """
+    log_prior = _log_prior(a)
+    return _offline_ratio(*_checked(log_probs, shadow_log_probs, shadow_is_member), log_prior)
+
+
+def tune(
+    shadow_log_probs: Callable[[float], Float[np.ndarray, "m n"]],
+    shadow_is_member: IsMember,
+    *,
+    temperatures: Sequence[float] = (0.5, 1.0, 2.0, 4.0),
+    slopes: Sequence[float] | None = None,
+    trials: int = 2,
+) -> Tuned:
+    """Chooses the temperature of the softmax, and the slope a of `offline`, on shadow models.
+
+    Each of the first `trials` shadow models takes the place of the target and is attacked with the
+    others. Its complement is left out of them, since the number of models trained on a record would
+    reveal its membership. The target takes no part in the choice.
+
+    Args:
+      shadow_log_probs: function from a temperature T to log softmax(logits / T) at the label of
+        each record under each shadow model, in nats.
+      shadow_is_member: which records each shadow model was trained on.
+      temperatures: temperatures to try; > 0.
+      slopes: values of a to try, in [0, 1]; None tunes the ratio of `online`, which has none.
+      trials: number of shadow models that take the place of the target.
+
+    Returns:
+      The choice with the largest mean AUC.
+
+    Raises:
+      ValueError: if no shadow model is left to attack with, or for the errors of `online_ratio`.
+
+    References:
+      Zarifzadeh, Liu and Shokri, Low-Cost High-Power Membership Inference Attacks, 2024,
+      where a is tuned on shadow models too.
+
+    Example:
+      >>> rng = np.random.default_rng(0)
+      >>> half = rng.random((4, 300)) < 0.5
+      >>> is_member = np.concatenate([half, ~half])
+      >>> margin = rng.normal(size=300) + rng.normal(size=(8, 300)) + is_member
+      >>> tuned = tune(lambda t: -np.logaddexp(0, -margin / t), is_member, slopes=(0.2, 1.0))
+      >>> 0.5 < tuned.auc < 1.0, tuned.a in (0.2, 1.0)
+      (True, True)
+    """
+    is_member = _shadows.as_bool(shadow_is_member)
+    _check.positive_int(trials=trials)
+    targets = []
+    for t in range(min(trials, len(is_member))):
+        is_other = np.arange(len(is_member)) != t
+        is_other &= ~(is_member == ~is_member[t]).all(axis=1)
+        if is_other.any() and 0 < is_member[t].sum() < is_member.shape[1]:
+            targets.append((t, is_other))
+    if not targets:
+        raise ValueError("Expected at least two pairs of shadow models to tune on.")
+    aucs: dict[tuple[float, float | None], list[float]] = {}
+    for temperature in temperatures:
+        _check.positive(temperature=temperature)
+        log_probs = shadow_log_probs(temperature)
+        for t, is_other in targets:
+            arrays = _checked(log_probs[t], log_probs[is_other], is_member[is_other])
+            for a in (None,) if slopes is None else slopes:
+                if a is None:
+                    ratio = _online_ratio(*arrays)
+                else:
+                    ratio = _offline_ratio(*arrays, _log_prior(a))
+                auc = intervals.delong(ratio, is_member[t], confidence=0.95).auc
+                aucs.setdefault((temperature, a), []).append(auc)
+    (temperature, a), values = max(aucs.items(), key=lambda item: float(np.mean(item[1])))
+    return Tuned(temperature, a, float(np.mean(values)))
+
+
+def _online_ratio(
+    target: Float[np.ndarray, " n"],
+    shadows: Shaped[np.ndarray, "m n"],
+    is_member: Bool[np.ndarray, "m n"],
+) -> Float[np.ndarray, " n"]:
+    with np.errstate(divide="ignore"):
+        sides = np.logaddexp(_log_mean(shadows, is_member), _log_mean(shadows, ~is_member))
+    ratio = _log_ratio(target, sides - np.log(2))
+    return np.where(_shadows.have_in_and_out(is_member), ratio, 0.0)
+
+
+def _log_prior(a: float) -> Callable[[Float[np.ndarray, " n"]], Float[np.ndarray, " n"]]:
+    """Makes the function log p_out -> log p of `offline`."""
+    _check.closed_unit(a=a)
+
+    def log_prior(log_out: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        with np.errstate(divide="ignore"):
+            return np.logaddexp(np.log((1 + a) / 2) + log_out, np.log((1 - a) / 2))
+
+    return log_prior
+
+
+def _offline_ratio(
+    target: Float[np.ndarray, " n"],
+    shadows: Shaped[np.ndarray, "m n"],
+    is_member: Bool[np.ndarray, "m n"],
+    log_prior: Callable[[Float[np.ndarray, " n"]], Float[np.ndarray, " n"]],
+) -> Float[np.ndarray, " n"]:
+    ratio = _log_ratio(target, log_prior(_log_mean(shadows, ~is_member)))
+    return np.where(_shadows.have_out(is_member), ratio, 0.0)
 
 
 def _dominated(
@@ -147,7 +338,16 @@ def _dominated(
 ) -> Float[np.ndarray, " n"]:
     """Computes the share of the population's log ratios at least log gamma below each ratio."""
     _check.positive(gamma=gamma)
-    return np.searchsorted(np.sort(reference), ratio - np.log(gamma), "right") / reference.size
+    scores = np.searchsorted(np.sort(reference), ratio - np.log(gamma), "right") / reference.size
+    ties = int((scores == scores.max(initial=-1.0)).sum())
+    if ties > max(1, _MAX_TIES * scores.size):
+        warnings.warn(
+            f"{ties} of {scores.size} records share the highest RMIA score, so the TPR at lower "
+            "false positive rates is not resolved; use a larger population or gamma, or the ratio.",
+            TiesWarning,
+            stacklevel=3,
+        )
+    return scores
 
 
 def _log_ratio(

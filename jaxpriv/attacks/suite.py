@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from jaxpriv import signals
-from jaxpriv.attacks import _needs, _networks, _runs, lira, rmia, shadow_classifier
+from jaxpriv.attacks import _needs, _networks, _runs, lira, shadow_classifier
 from jaxpriv.attacks._needs import Need
 from jaxpriv.attacks._networks import Training
 from jaxpriv.attacks._runs import Run
@@ -19,10 +19,10 @@ from jaxpriv.attacks.evidence import Evidence
 __all__ = ["Attack", "applicable", "attacks", "missing"]
 
 _FPRS = (0.5, 0.1, 0.01, 0.001)
-"""False positive rates at which quantile regression estimates its quantiles."""
+"""False positive rates at which quantile regression estimates its quantiles.
 
-_GAMMA, _A = 1.0, 0.3
-"""RMIA's ratio to exceed, and its slope between OUT and IN probabilities; neither is tuned."""
+Rates that the population cannot calibrate are left out.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,11 +141,20 @@ _SONG = "Song and Mittal, Systematic Evaluation of Privacy Risks of Machine Lear
 _SALEM = "Salem et al., ML-Leaks, 2019"
 _SHOKRI = "Shokri et al., Membership Inference Attacks Against Machine Learning Models, 2017"
 _CARLINI = "Carlini et al., Membership Inference Attacks From First Principles, 2022"
+_YE = "Ye et al., Enhanced Membership Inference Attacks against Machine Learning Models, 2022"
+_BERTRAN = "Bertran et al., Scalable Membership Inference Attacks via Quantile Regression, 2023"
 _ZARIFZADEH = "Zarifzadeh et al., Low-Cost High-Power Membership Inference Attacks, 2024"
 
 _TARGET: tuple[Need, ...] = ("logits", "labels")
 _SHADOWS: tuple[Need, ...] = (*_TARGET, "shadow_logits")
 _POPULATION: tuple[Need, ...] = ("population_logits", "population_shadow_logits")
+
+_POPULATION_INPUTS: tuple[Need, ...] = (
+    "inputs",
+    *_TARGET,
+    "population_inputs",
+    "population_logits",
+)
 
 _SIGNALS = (
     Attack(
@@ -195,6 +204,13 @@ _SIGNALS = (
 )
 
 _THRESHOLDS = (
+    Attack(
+        name="attack_p",
+        title="Attack P",
+        needs=(*_TARGET, "population_logits"),
+        run=_runs.population_shares,
+        reference=_YE,
+    ),
     Attack(
         name="threshold",
         title="loss threshold",
@@ -248,18 +264,41 @@ def _networks_of(training: Training, fprs: tuple[float, ...]) -> tuple[Attack, .
             "Regularization, 2018",
         ),
         Attack(
+            name="forest",
+            title="random forest",
+            needs=("logits", "labels", "revealed"),
+            run=_runs.revealed_probabilities,
+            trains=True,
+            decision_at_zero=True,
+            reference=_SALEM,
+        ),
+        Attack(
             name="quantile",
             title="quantile regression",
-            needs=("inputs", "logits", "labels", "population_inputs", "population_logits"),
+            needs=_POPULATION_INPUTS,
             run=_runs.population_quantiles(fprs=fprs, training=training),
             trains=True,
-            reference="Bertran et al., Scalable Membership Inference Attacks via Quantile "
-            "Regression, 2023",
+            reference=_BERTRAN,
+        ),
+        Attack(
+            name="quantile_boosting",
+            title="quantile regression, boosting",
+            needs=_POPULATION_INPUTS,
+            run=_runs.boosted_quantiles(fprs=fprs),
+            trains=True,
+            reference=_BERTRAN,
         ),
     )
 
 
 _SHADOW_MODELS = (
+    Attack(
+        name="attack_r",
+        title="Attack R",
+        needs=("out_shadow_signals",),
+        run=_runs.shadow_ranks,
+        reference=_YE,
+    ),
     Attack(
         name="lira_offline",
         title="LiRA offline",
@@ -283,10 +322,10 @@ _SHADOW_MODELS = (
         reference=_CARLINI,
     ),
     Attack(
-        name="lira_per_example",
-        title="LiRA online, per-example variance",
+        name="lira_fixed",
+        title="LiRA online, fixed variance",
         needs=("shadow_signals",),
-        run=_runs.shadow_confidences(lira.online, variance="per_example"),
+        run=_runs.shadow_confidences(lira.online, variance="fixed"),
         decision_at_zero=True,
         reference=_CARLINI,
     ),
@@ -294,14 +333,21 @@ _SHADOW_MODELS = (
         name="rmia_offline",
         title="RMIA offline",
         needs=("logits", "labels", "out_shadow_logits", *_POPULATION),
-        run=_runs.population_ratios(rmia.offline, gamma=_GAMMA, a=_A),
+        run=_runs.rmia_offline,
         reference=_ZARIFZADEH,
     ),
     Attack(
         name="rmia",
         title="RMIA online",
         needs=(*_SHADOWS, *_POPULATION),
-        run=_runs.population_ratios(rmia.online, gamma=_GAMMA),
+        run=_runs.rmia_online,
         reference=_ZARIFZADEH,
+    ),
+    Attack(
+        name="base",
+        title="BASE (RMIA's ratio, no population)",
+        needs=_SHADOWS,
+        run=_runs.ratio,
+        reference="Lassila et al., Practical Bayes-Optimal Membership Inference Attacks, 2025",
     ),
 )

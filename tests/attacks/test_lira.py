@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
-from scipy import stats
+from scipy import optimize, special, stats
 
 from jaxpriv import metrics
 from jaxpriv.attacks import lira
 
-VARIANCES = ["fixed", "per_example"]
+VARIANCES = ["shrunken", "fixed", "per_example"]
+pytestmark = pytest.mark.filterwarnings("ignore:variance=.per_example. is estimated")
+
 ATTACKS = [lira.online, lira.offline, lira.offline_density]
 OFFLINE = [lira.offline, lira.offline_density]
 wild = st.one_of(
@@ -79,7 +81,7 @@ def unchecked():
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
-@pytest.mark.parametrize("variance", VARIANCES)
+@pytest.mark.parametrize("variance", VARIANCES[1:])
 @pytest.mark.parametrize("records", [1, 30, 5000])
 def test_online_is_the_slow_loop(variance, records):
     scores, shadow_scores, shadow_is_member, _ = trainings(records, shadows=16, records=records)
@@ -95,7 +97,7 @@ def test_online_is_the_slow_loop(variance, records):
 
 
 @pytest.mark.parametrize("attack", OFFLINE)
-@pytest.mark.parametrize("variance", VARIANCES)
+@pytest.mark.parametrize("variance", VARIANCES[1:])
 @pytest.mark.parametrize("records", [1, 30, 5000])
 def test_offline_is_the_slow_loop(attack, variance, records):
     scores, shadow_scores, shadow_is_member, _ = trainings(records, shadows=16, records=records)
@@ -153,9 +155,9 @@ def test_more_queries_find_more_members():
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_fixed_is_the_default(attack):
+def test_shrunken_is_the_default(attack):
     *given_arrays, _ = trainings(5, shadows=8, records=20)
-    fixed = attack(*given_arrays, variance="fixed")
+    fixed = attack(*given_arrays, variance="shrunken")
     assert (attack(*given_arrays) == fixed).all()
     assert not np.allclose(fixed, attack(*given_arrays, variance="per_example"))
 
@@ -327,7 +329,7 @@ def test_a_side_that_never_repeats_takes_the_variance_of_the_other():
         np.array([[4.0], [0.0], [2.0]]),
         np.array([[True], [False], [False]]),
     )
-    ratio = lira.online(np.array([3.0]), shadow_scores, shadow_is_member)
+    ratio = lira.online(np.array([3.0]), shadow_scores, shadow_is_member, variance="fixed")
     assert ratio == pytest.approx(((3 - 1) ** 2 - (3 - 4) ** 2) / (2 * 2.0))
 
 
@@ -379,9 +381,15 @@ def test_one_out_shadow_each_ranks_by_the_difference():
 def test_offline_tells_members_apart_far_beyond_where_probabilities_round_to_one():
     shadow_scores = np.repeat([[-1.0], [1.0]], 6, axis=1)
     scores = np.array([9.0, 12.0, 20.0, 30.0, 50.0, 1e30])
-    result = lira.offline(scores, shadow_scores, np.zeros((2, 6), bool))
+    never = np.zeros((2, 6), bool)
+    result = lira.offline(scores, shadow_scores, never, variance="fixed")
     assert (np.diff(result) > 0).all()
     assert result[-1] == 0
+    shrunken = lira.offline(scores, shadow_scores, never)
+    assert (np.diff(shrunken) > 0).all()
+    # Student's t with 5 degrees of freedom: 4 of the prior, and one of two signals.
+    expected = stats.t.logcdf(scores[:3] / math.sqrt(2 * 1.5), 5)
+    np.testing.assert_allclose(shrunken[:3], expected, rtol=1e-9)
 
 
 def test_infinite_scores_count_as_the_extremes_seen():
@@ -472,7 +480,9 @@ def test_refuses_shapes_that_do_not_fit(attack, scores, shadow_scores, shadow_is
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_refuses_an_unknown_variance(attack):
-    with pytest.raises(ValueError, match="Expected variance to be one of fixed, per_example"):
+    with pytest.raises(
+        ValueError, match="Expected variance to be one of shrunken, fixed, per_example"
+    ):
         attack(np.zeros(1), np.zeros((2, 1)), np.eye(2, 1, dtype=bool), variance="global")
 
 
@@ -495,3 +505,110 @@ def test_one_wild_score_does_not_blind_the_fixed_variance():
     shadows[0, 0] = 1e4
     wild = metrics.membership(lira.online(scores, shadows, shadow_is_member), is_member).auc
     assert abs(wild - clean) < 0.005
+
+
+def slow_prior(signals):
+    """Degrees of freedom and variance that fit the log variances by moments (Smyth 2004)."""
+    logs, halves = [], []
+    for values in signals:
+        half = (len(values) - 1) / 2
+        logs.append(math.log(np.var(values, ddof=1)) - special.digamma(half) + math.log(half))
+        halves.append(half)
+    excess = np.var(logs, ddof=1) - np.mean([special.polygamma(1, half) for half in halves])
+    if excess <= 0:
+        return math.inf, math.exp(np.mean(logs))
+    n0 = 2 * optimize.brentq(lambda x: special.polygamma(1, x) - excess, 1e-3, 1e6)
+    return n0, math.exp(np.mean(logs) + special.digamma(n0 / 2) - math.log(n0 / 2))
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.8])
+def test_shrunken_is_the_posterior_predictive_of_a_slow_loop(spread):
+    rng = np.random.default_rng(5)
+    is_member = np.arange(12)[:, None] < np.full(40, 6)
+    deviations = np.exp(spread * rng.normal(size=40))
+    shadows = 2.0 * is_member + deviations * rng.normal(size=(12, 40))
+    target = rng.normal(size=40)
+    result = lira.online(target, shadows, is_member, variance="shrunken")
+    offline = lira.offline(target, shadows, is_member, variance="shrunken")
+    for i in range(40):
+        densities = []
+        for side in (is_member[:, 0], ~is_member[:, 0]):
+            n0, s0 = slow_prior([shadows[side, j] for j in range(40)])
+            values = shadows[side, i]
+            if math.isinf(n0):
+                law = stats.norm(values.mean(), math.sqrt(s0 * (1 + 1 / 6)))
+            else:
+                squares = ((values - values.mean()) ** 2).sum()
+                scale = math.sqrt((n0 * s0 + squares) / (n0 + 5) * (1 + 1 / 6))
+                law = stats.t(n0 + 5, values.mean(), scale)
+            densities.append(law)
+        expected = densities[0].logpdf(target[i]) - densities[1].logpdf(target[i])
+        assert result[i] == pytest.approx(expected, rel=1e-6, abs=1e-9)
+        assert offline[i] == pytest.approx(densities[1].logcdf(target[i]), rel=1e-6)
+    assert math.isfinite(n0) == (spread > 0)
+
+
+def test_shrunken_variances_beat_the_others_where_records_differ():
+    """Signals whose deviations differ threefold between records, with 4 shadow models a side."""
+    rng = np.random.default_rng(6)
+    n, shadow_is_member = 20_000, np.arange(8)[:, None] < np.full(20_000, 4)
+    deviations = np.exp(0.6 * rng.normal(size=n))
+    shadows = 2.0 * shadow_is_member + deviations * rng.normal(size=(8, n))
+    is_member = rng.random(n) < 0.5
+    target = 2.0 * is_member + deviations * rng.normal(size=n)
+    results = {
+        variance: metrics.membership(
+            lira.online(target, shadows, shadow_is_member, variance=variance), is_member
+        )
+        for variance in lira.VARIANCES
+    }
+    best, *others = (results[variance] for variance in lira.VARIANCES)
+    assert best.auc > max(other.auc for other in others) + 0.01
+    assert best.tpr_at_fpr["0.01"] > 1.3 * max(other.tpr_at_fpr["0.01"] for other in others)
+
+
+def test_few_signals_of_a_record_are_warned_of():
+    scores, shadow_scores, shadow_is_member, _ = trainings(3, shadows=8, records=20)
+    with pytest.warns(UserWarning, match="estimated from .* signals a side"):
+        lira.online(scores, shadow_scores, shadow_is_member, variance="per_example")
+
+
+def test_the_tail_of_the_t_distribution_is_finite_and_continuous():
+    from jaxpriv.attacks import _predictive
+
+    for freedom in (1.0, 5.0, 300.0, 1e6):
+        z = -np.geomspace(1, 1e6, 400)
+        side = _predictive.Predictive(np.zeros(400), np.ones(400), np.full(400, freedom))
+        found = _predictive.log_cdf(z, side)
+        assert np.isfinite(found).all()
+        assert (np.diff(found) < 0).all()
+        exact = stats.t.logcdf(z, freedom)
+        usable = exact > -600
+        np.testing.assert_allclose(found[usable], exact[usable], rtol=1e-6)
+
+
+def test_decorrelated_signals_are_the_mahalanobis_transform():
+    rng = np.random.default_rng(7)
+    mixing = np.array([[2.0, 0.0], [1.5, 0.5]])
+    is_member = np.arange(20)[:, None] < np.full(300, 10)
+    shadows = rng.normal(size=(20, 300, 2)) @ mixing.T + 3.0 * is_member[..., None]
+    target, result = lira.decorrelated(shadows[0], shadows, is_member)
+    np.testing.assert_allclose(target, result[0])
+    deviations = np.concatenate(
+        [result[rows] - result[rows].mean(axis=0) for rows in (slice(10), slice(10, 20))]
+    ).reshape(-1, 2)
+    np.testing.assert_allclose(deviations.T @ deviations / (18 * 300), np.eye(2), atol=1e-6)
+
+
+def test_a_repeated_signal_adds_nothing_once_decorrelated():
+    scores, shadow_scores, shadow_is_member, _ = trainings(9, shadows=16, records=400)
+    twice, shadows_twice = (np.stack([x, 3 * x], axis=-1) for x in (scores, shadow_scores))
+    plain = lira.online(scores, shadow_scores, shadow_is_member, variance="fixed")
+    doubled = lira.online(twice, shadows_twice, shadow_is_member, variance="fixed")
+    np.testing.assert_allclose(doubled, 2 * plain, rtol=1e-9)
+    mended = lira.online(
+        *lira.decorrelated(twice, shadows_twice, shadow_is_member),
+        shadow_is_member,
+        variance="fixed",
+    )
+    np.testing.assert_allclose(mended, plain, rtol=1e-3, atol=1e-3)

@@ -110,12 +110,6 @@ def test_constant_scores_are_no_evidence(keys):
     assert metrics.membership(scores, x[:, 0] > 0).auc == 0.5
 
 
-def test_units_are_those_of_the_known_nonmembers(fitted):
-    x, scores, _ = nonmembers(0, 4000)
-    np.testing.assert_allclose(fitted.features, [x.mean(axis=0), x.std(axis=0)])
-    np.testing.assert_allclose(fitted.signals, [scores.mean(), scores.std()])
-
-
 def test_equal_keys_give_equal_scores_and_order_does_not_matter(fitted, keys):
     x, scores, _ = nonmembers(0, 4000)
     again = quantile.fit(jax.random.key(0), x, scores, **SMALL)
@@ -142,23 +136,24 @@ def test_infinite_scores_stay_infinite(fitted):
 
 
 BAD = {
-    "nan features": ({"features": np.full((4, 2), np.nan)}, "features without NaN, got 8"),
-    "infinite": ({"signals": np.array([0.0, 1.0, 2.0, np.inf])}, "finite signals, got 1 infinite"),
+    "nan features": ({"features": np.full((40, 2), np.nan)}, "features without NaN, got 80"),
+    "infinite": ({"signals": np.append(np.arange(39.0), np.inf)}, "finite signals, got 1 infinite"),
     "one rate": ({"fprs": (0.1,)}, "at least two distinct fprs"),
     "rates repeat": ({"fprs": (0.1, 0.1, 0.2)}, "at least two distinct fprs"),
     "rate": ({"fprs": (0.1, 1.0)}, "0 < fpr < 1, got fpr=1.0"),
     "length": ({"signals": np.zeros(3)}, "equal lengths"),
     "few": (
-        {"features": np.zeros((1, 2)), "signals": np.zeros(1)},
-        "at least two known non-members",
+        {"features": np.zeros((9, 2)), "signals": np.zeros(9)},
+        "at least 10 known non-members",
     ),
+    "rate too small": ({"fprs": (0.5, 0.05)}, "fprs >= 0.0769, which 40 known non-members"),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
 def test_fit_refuses_in_one_line(case, keys):
     change, message = BAD[case]
-    good = {"features": np.zeros((4, 2)), "signals": np.arange(4.0), "fprs": FPRS}
+    good = {"features": np.zeros((40, 2)), "signals": np.arange(40.0), "fprs": (0.5, 0.1)}
     with pytest.raises(ValueError, match=rf"^Expected {message}[^\n]*\.$"):
         oracles.unhooked(quantile.fit)(keys(1)[0], **(good | change))
 
@@ -180,3 +175,75 @@ def test_records_far_outside_of_the_population_score_finitely(keys):
     far = np.stack([np.zeros(50), rng.integers(0, 2, 50), np.zeros(50)], axis=1)
     assert (np.diff(quantile.quantiles(fitted, far)) > 0).all()
     assert np.isfinite(quantile.apply(fitted, far, rng.normal(size=50))).all()
+
+
+def linear_nonmembers(rng, n):
+    x = rng.normal(size=(n, 3))
+    return x, x[:, 0] + rng.normal(size=n)
+
+
+@pytest.fixture(scope="module")
+def overfitted():
+    """A network that has seen each of its few records many times."""
+    x, s = linear_nonmembers(np.random.default_rng(0), 400)
+    options = Training(steps=2000, batch_size=64, learning_rate=1e-2)
+    return quantile.fit(jax.random.key(0), x, s, fprs=(0.5, 0.1, 0.01), training=options)
+
+
+@pytest.mark.parametrize("fpr", [0.1, 0.01])
+def test_a_calibration_draw_has_the_rate_of_its_beta_law(overfitted, fpr):
+    """Averaged over 200 draws of the calibration part, the rate is the one asked for."""
+    rng, size, fresh = np.random.default_rng(1), 300, 4000
+    rates = []
+    for _ in range(200):
+        x, s = linear_nonmembers(rng, size)
+        fitted = quantile._calibrated(overfitted.predict, x, s, overfitted.fprs)
+        applied = quantile.apply(fitted, *linear_nonmembers(rng, fresh))
+        rates.append((applied > stats.norm.isf(fpr)).mean())
+    rank = math.ceil((size + 1) * (1 - fpr))
+    law = stats.betabinom(fresh, size + 1 - rank, rank)
+    assert abs(np.mean(rates) - fpr) < 4 * law.std() / fresh / math.sqrt(200) + 1 / (size + 1)
+    outside = np.array(rates) * fresh
+    low, high = law.ppf(0.005), law.ppf(0.995)
+    # 200 draws of 1 % outside exceed 8 with probability 2e-4.
+    assert ((outside < low) | (outside > high)).sum() <= 8
+
+
+def test_boosting_is_calibrated_and_beats_the_network_on_a_table():
+    rng = np.random.default_rng(2)
+
+    def steps(n):
+        """The level of the signal jumps with two of ten binary columns."""
+        x = (rng.random((n, 10)) < 0.5).astype(float)
+        return x, 3 * x[:, 0] * x[:, 1] + rng.normal(size=n)
+
+    known, members, others = steps(3000), steps(4000), steps(4000)
+    members = members[0], members[1] + 1
+    is_member = np.repeat([1, 0], 4000)
+    fprs = (0.5, 0.1, 0.01)
+    boosted = quantile.fit_boosting(rng, *known, fprs=fprs)
+    for fpr in fprs:
+        rate = (quantile.apply(boosted, *others) > stats.norm.isf(fpr)).mean()
+        size = boosted.num_calibration
+        rank = math.ceil((size + 1) * (1 - fpr))
+        law = stats.betabinom(4000, size + 1 - rank, rank)
+        assert law.ppf(0.005) <= rate * 4000 <= law.ppf(0.995)
+    scores = np.concatenate([quantile.apply(boosted, *part) for part in (members, others)])
+    assert metrics.membership(scores, is_member).auc > 0.7
+    plain = np.concatenate([members[1], others[1]])
+    assert (
+        metrics.membership(scores, is_member).auc > metrics.membership(plain, is_member).auc + 0.05
+    )
+
+
+def test_training_stops_where_the_validation_loss_is_smallest():
+    """Pure noise: the longer the training, the worse, unless it is stopped."""
+    rng = np.random.default_rng(3)
+    x, s = rng.normal(size=(1000, 50)), rng.normal(size=1000)
+    fresh_x, fresh_s = rng.normal(size=(4000, 50)), rng.normal(size=4000)
+    options = Training(steps=1500, batch_size=64, learning_rate=3e-3)
+    fitted = quantile.fit(jax.random.key(1), x, s, fprs=(0.5, 0.1), training=options)
+    predicted = fitted.predict(fresh_x)[:, 1]
+    loss = sklearn_metrics.mean_pinball_loss(fresh_s, predicted, alpha=0.9)
+    best = sklearn_metrics.mean_pinball_loss(fresh_s, np.full(4000, stats.norm.ppf(0.9)), alpha=0.9)
+    assert loss < 1.3 * best

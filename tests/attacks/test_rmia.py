@@ -13,6 +13,8 @@ from hypothesis.extra import numpy as npst
 from jaxpriv import metrics
 from jaxpriv.attacks import lira, rmia
 
+pytestmark = pytest.mark.filterwarnings("ignore::jaxpriv.attacks.rmia.TiesWarning")
+
 wild = st.one_of(
     st.floats(-8, 0), st.sampled_from([-np.inf, 0.0, -745.0, -1e30, -1.7e308, -1e-320])
 )
@@ -269,3 +271,73 @@ def test_offline_refuses_a_outside_the_unit_interval(a):
     arrays, population, _ = trainings(11)
     with pytest.raises(ValueError, match="Expected 0 <= a <= 1, got a="):
         rmia.offline(*arrays, population=population, gamma=1.0, a=a)
+
+
+def models(rng, *, shadows=8, records=400, gap=1.5):
+    """Margins of complementary shadow models that are larger on their members."""
+    half = rng.random((shadows // 2, records)) < 0.5
+    is_member = np.concatenate([half, ~half])
+    level = 2 * rng.normal(size=records)
+    return level + rng.normal(size=(shadows, records)) + gap * is_member, is_member
+
+
+def test_the_ratio_ranks_as_the_score_and_has_no_ties():
+    rng = np.random.default_rng(10)
+    margins, is_member = models(rng)
+    log_probs = -np.logaddexp(0, -margins)
+    population_margins = 2 * rng.normal(size=300) + rng.normal(size=(8, 300))
+    population = -np.logaddexp(0, -population_margins)
+    ratio = rmia.online_ratio(log_probs[0], log_probs[1:], is_member[1:])
+    score = rmia.online(
+        log_probs[0],
+        log_probs[1:],
+        is_member[1:],
+        population=rmia.Population(population[0], population[1:]),
+        gamma=1.0,
+    )
+    order = np.argsort(ratio)
+    assert (np.diff(score[order]) >= 0).all()
+    assert len(np.unique(ratio)) == 400 > len(np.unique(score))
+    offline_ratio = rmia.offline_ratio(log_probs[0], log_probs[1:], is_member[1:], a=0.4)
+    out = np.array([np.exp(log_probs[1:, i])[~is_member[1:, i]].mean() for i in range(400)])
+    expected = log_probs[0] - np.log((1.4 * out + 0.6) / 2)
+    np.testing.assert_allclose(offline_ratio, expected, rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("default")
+def test_many_records_with_the_highest_score_are_warned_of():
+    rng = np.random.default_rng(11)
+    log_probs, shadows = -rng.random(200), -1 - rng.random((4, 200))
+    is_member = np.arange(4)[:, None] < np.full(200, 2)
+    small = rmia.Population(-2 - rng.random(5), -1 - rng.random((4, 5)))
+    with pytest.warns(rmia.TiesWarning, match="of 200 records share the highest RMIA score"):
+        rmia.online(log_probs, shadows, is_member, population=small, gamma=1.0)
+
+
+def test_tuning_takes_the_best_pair_on_shadows_in_the_place_of_the_target():
+    rng = np.random.default_rng(12)
+    margins, is_member = models(rng)
+
+    def log_probs(temperature):
+        return -np.logaddexp(0, -margins / temperature)
+
+    temperatures, slopes = (0.5, 2.0), (0.0, 0.5, 1.0)
+    tuned = rmia.tune(log_probs, is_member, temperatures=temperatures, slopes=slopes, trials=1)
+    others = [1, 2, 3, 5, 6, 7]  # neither the target 0 nor its complement 4
+    aucs = {}
+    for temperature in temperatures:
+        p = log_probs(temperature)
+        for a in slopes:
+            ratio = rmia.offline_ratio(p[0], p[others], is_member[others], a=a)
+            aucs[temperature, a] = metrics.membership(ratio, is_member[0]).auc
+    assert (tuned.temperature, tuned.a) == max(aucs, key=aucs.get)
+    assert tuned.auc == pytest.approx(max(aucs.values()))
+    online = rmia.tune(log_probs, is_member, temperatures=temperatures)
+    assert online.a is None
+    assert online.auc > 0.6
+
+
+def test_tuning_needs_shadow_models_beside_the_pair():
+    margins, is_member = models(np.random.default_rng(13), shadows=2)
+    with pytest.raises(ValueError, match="two pairs of shadow models"):
+        rmia.tune(lambda t: -np.logaddexp(0, -margins / t), is_member)
