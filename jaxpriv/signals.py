@@ -25,6 +25,7 @@ __all__ = [
     "margin",
     "modified_entropy",
     "negative_loss",
+    "negative_squared_error",
     "score_records",
     "shifted",
 ]
@@ -139,7 +140,10 @@ def _batched(signal: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def negative_loss(
-    logits: Float[Array | np.ndarray, " c"], label: Integer[ArrayLike, ""]
+    logits: Float[Array | np.ndarray, " c"],
+    label: Integer[ArrayLike, ""],
+    *,
+    temperature: float = 1.0,
 ) -> Float[Array, ""]:
     """Scores an example by its negative cross-entropy, log p_label.
 
@@ -149,6 +153,7 @@ def negative_loss(
     Args:
       logits: outputs before the softmax; float16 and bfloat16 are converted to float32.
       label: true class, in 0..c-1.
+      temperature: divisor of the logits; > 0. RMIA is stronger above 1, see `rmia.tune`.
 
     Returns:
       log p_label in nats, at most 0; -inf if the logit of the label is -inf.
@@ -161,7 +166,28 @@ def negative_loss(
       >>> round(float(negative_loss(logits, 0)), 3)  # log 0.8
       -0.223
     """
-    return jax.nn.log_sigmoid(logit_confidence(logits, label))
+    return jax.nn.log_sigmoid(logit_confidence(_below_the_largest(logits) / temperature, label))
+
+
+def negative_squared_error(
+    prediction: Float[Array | np.ndarray, "*d"], target: Float[Array | np.ndarray, "*d"]
+) -> Float[Array, ""]:
+    """Scores an example of a regression model by its negative squared error.
+
+    LiRA takes this signal, as any other real number, under the target and the shadow models.
+
+    Args:
+      prediction: output of the model; a number or a vector.
+      target: true value, of the same shape.
+
+    Returns:
+      -sum (prediction - target)^2, at most 0.
+
+    Example:
+      >>> float(negative_squared_error(jnp.array([1.0, 2.0]), jnp.array([1.0, 4.0])))
+      -4.0
+    """
+    return -jnp.sum((jnp.asarray(prediction) - jnp.asarray(target)) ** 2)
 
 
 def confidence(

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from jaxpriv import signals
+from jaxpriv import metrics, signals
+from jaxpriv.attacks import lira
 from tests import oracles
 
 BOTH = [signals.negative_loss, signals.logit_confidence]
@@ -282,3 +283,37 @@ def test_one_hot_labels_and_columns_are_class_indices():
 def test_nan_logits_of_records_are_refused():
     with pytest.raises(ValueError, match="Expected logits without NaN, got 1 NaN"):
         signals.score_records(signals.entropy, np.array([[0.0, np.nan]]))
+
+
+@pytest.mark.parametrize("temperature", [0.5, 2.0])
+def test_a_temperature_divides_the_logits(temperature):
+    rng = np.random.default_rng(0)
+    logits, labels = 5 * rng.normal(size=(20, 4)), rng.integers(4, size=20)
+    found = [
+        float(signals.negative_loss(z.astype(np.float32), label, temperature=temperature))
+        for z, label in zip(logits, labels, strict=True)
+    ]
+    expected = special.log_softmax(logits / temperature, axis=1)[np.arange(20), labels]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_regression_models_are_attacked_by_their_squared_error():
+    """Linear regression on noise with 70 features of 100 records, which it overfits."""
+    rng = np.random.default_rng(1)
+    x, w = rng.normal(size=(200, 70)), rng.normal(size=70)
+    y = x @ w + rng.normal(size=200)
+    half = rng.random((9, 200)) < 0.5
+    is_member = np.concatenate([half, ~half])
+    score = jax.vmap(signals.negative_squared_error)
+    values = []
+    for rows in is_member:
+        fitted = np.linalg.lstsq(x[rows], y[rows], rcond=None)[0]
+        values.append(np.asarray(score(jnp.asarray(x @ fitted), jnp.asarray(y))))
+    values = np.array(values)
+    others = np.arange(18) % 9 != 0
+    scores = lira.online(values[0], values[others], is_member[others])
+    assert metrics.membership(scores, is_member[0]).auc > 0.8
+    assert (
+        metrics.membership(scores, is_member[0]).auc
+        > metrics.membership(values[0], is_member[0]).auc
+    )
