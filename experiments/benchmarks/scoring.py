@@ -76,7 +76,7 @@ def attacks(arrays: Arrays) -> dict[str, Callable[[], np.ndarray]]:
     options = {"population": arrays.population, "gamma": GAMMA}
     return {
         "lira online": lambda: lira.online(*gaussian, variance="per_example"),
-        "lira online, fixed": lambda: lira.online(*gaussian),
+        "lira online, fixed": lambda: lira.online(*gaussian, variance="fixed"),
         "lira offline": lambda: lira.offline(*gaussian, variance="per_example"),
         "rmia online": lambda: rmia.online(*likely, **options),
         "rmia offline": lambda: rmia.offline(*likely, **options, a=A),

@@ -142,6 +142,7 @@ def log_ratio(
 
 
 def log_density(s: Float[np.ndarray, " n"], side: Predictive) -> Float[np.ndarray, " n"]:
+    """Computes the log density of each signal."""
     from scipy import special
 
     z_squared = (s - side.mean) ** 2 / side.variance
@@ -157,7 +158,7 @@ def log_density(s: Float[np.ndarray, " n"], side: Predictive) -> Float[np.ndarra
 
 
 def log_cdf(s: Float[np.ndarray, " n"], side: Predictive) -> Float[np.ndarray, " n"]:
-    """log P(signal < s), finite: where the t distribution underflows, by its tail."""
+    """Computes log P(signal < s), from the tail of the t distribution where it underflows."""
     from scipy import special
 
     z = (s - side.mean) / np.sqrt(side.variance)
@@ -180,7 +181,7 @@ def log_cdf(s: Float[np.ndarray, " n"], side: Predictive) -> Float[np.ndarray, "
 
 
 def _shrunken(side: Moments, pooled: float) -> Predictive:
-    """Empirical-Bayes posterior predictive of each record's signal.
+    """Computes the empirical-Bayes posterior predictive of each record's signal.
 
     Each record's variance has the scaled inverse chi-square prior (n0, s0) that fits the spread of
     all records' variances. With k signals, mean m and sum of squared deviations q, the next signal

@@ -181,7 +181,7 @@ def boosted_quantiles(*, fprs: tuple[float, ...]) -> Run:
 
 
 def _calibrated(fprs: tuple[float, ...], num_known: int) -> tuple[float, ...]:
-    """Selects the rates that so many non-members can calibrate, and at least two."""
+    """Selects the rates that this number of non-members can calibrate, and at least two."""
     smallest = quantile.smallest_fpr(num_known)
     selected = tuple(fpr for fpr in fprs if fpr >= smallest)
     return selected if len(selected) > 1 else (0.75, 0.5)
@@ -214,11 +214,11 @@ def population_shares(key: PRNGKeyArray, evidence: Evidence) -> Float[np.ndarray
     """Runs Attack P on the loss."""
     del key
     (population,) = evidence.require("population")
-    target, others = (
+    target, reference_signals = (
         signals.score_records(signals.negative_loss, *part.require("logits", "labels"))
         for part in (evidence, population)
     )
-    return reference.attack_p(target, others)
+    return reference.attack_p(target, reference_signals)
 
 
 def rmia_online(key: PRNGKeyArray, evidence: Evidence) -> Float[np.ndarray, " n"]:

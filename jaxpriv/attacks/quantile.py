@@ -90,7 +90,7 @@ def pinball(
 
 
 def smallest_fpr(num_known: int) -> float:
-    """Returns the smallest false positive rate that so many known non-members can calibrate.
+    """Returns the smallest false positive rate that a number of non-members can calibrate.
 
     Args:
       num_known: number of known non-members that `fit` is given.

@@ -124,14 +124,14 @@ def _ranks(
         rows = np.clip(index, 0, len(ordered) - 1)
         return np.take_along_axis(ordered, rows[None], axis=0)[0]
 
-    inside = (below > 0) & (below < size)
-    left = np.where(inside, signal(below - 1), 0.0)
-    gap = np.where(inside, signal(below), 1.0) - left
+    is_between = (below > 0) & (below < size)
+    left = np.where(is_between, signal(below - 1), 0.0)
+    gap = np.where(is_between, signal(below), 1.0) - left
     first, last = (
         np.where(size > 0, signal(rank), 0.0)
         for rank in (np.zeros_like(size), np.maximum(size - 1, 0))
     )
-    share = np.where(inside, s - left, 0.0) / np.where(gap > 0, gap, 1.0)
+    share = np.where(is_between, s - left, 0.0) / np.where(gap > 0, gap, 1.0)
     between = normal(below) + share * (normal(below + 1) - normal(below))
     result = np.where(not_above > below, normal((below + 1 + not_above) / 2), between)
     result = np.where(below == size, normal(size) + (s - last) / deviation, result)

@@ -243,7 +243,10 @@ def _lines(result: dict[str, Any], evidence: "Evidence") -> list[str]:
         )
     if evidence.unit_id is not None:
         lines.append("Records of one group are dependent: the intervals are too narrow for groups.")
-    lines.append("TPR intervals treat the threshold as fixed and do not include its own error.")
+    lines.append(
+        "TPR intervals are those at the FPR itself and include the error of the threshold; those "
+        "that begin at 0 bound the TPR from above only."
+    )
     reasons: dict[str, list[str]] = {}
     for name, reason in result["not_applicable"].items():
         reasons.setdefault(reason, []).append(name)
