@@ -19,7 +19,7 @@ from jaxpriv.attacks._needs import Need
 from jaxpriv.attacks._networks import Training
 from jaxpriv.attacks._runs import Run
 from jaxpriv.attacks.evidence import Evidence
-from jaxpriv.attacks.suite import Attack, applicable, missing
+from jaxpriv.attacks.suite import Attack, applicable, missing, run_all
 
 __all__ = [
     "Attack",
@@ -39,6 +39,7 @@ __all__ = [
     "quantile",
     "reference",
     "rmia",
+    "run_all",
     "shadow_classifier",
     "suite",
     "threshold",

@@ -6,8 +6,13 @@ A new attack takes one module, one run in `_runs` and one row here. What an atta
 listed in `_needs`. In the shapes below `n` counts records.
 """
 
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+import jax
+import numpy as np
+from jaxtyping import Float, PRNGKeyArray
 
 from jaxpriv import signals
 from jaxpriv.attacks import _needs, _networks, _runs, lira, shadow_classifier
@@ -16,7 +21,7 @@ from jaxpriv.attacks._networks import Training
 from jaxpriv.attacks._runs import Run
 from jaxpriv.attacks.evidence import Evidence
 
-__all__ = ["Attack", "applicable", "attacks", "missing"]
+__all__ = ["Attack", "applicable", "attacks", "missing", "run_all"]
 
 _FPRS = (0.5, 0.1, 0.01, 0.001)
 """False positive rates at which quantile regression estimates its quantiles.
@@ -113,6 +118,39 @@ def applicable(table: Iterable[Attack], evidence: Evidence) -> tuple[Attack, ...
       ['signals']
     """
     return tuple(attack for attack in table if not missing(attack, evidence))
+
+
+def run_all(
+    key: PRNGKeyArray, evidence: Evidence, *, table: Iterable[Attack] | None = None
+) -> dict[str, Float[np.ndarray, " n"]]:
+    """Runs every attack that the evidence supports.
+
+    The key of an attack is derived from its name, so that a new row of the table does not change
+    the scores of other attacks.
+
+    Args:
+      key: PRNG key.
+      evidence: what the attacker has.
+      table: attacks; None takes `attacks()`.
+
+    Returns:
+      Scores of all records in float64, by name of the attack; higher = more likely a member.
+      Judge them on `evidence.judged`, the records whose membership the attacker does not have.
+
+    Example:
+      >>> import jax, numpy as np
+      >>> evidence = Evidence(signals=np.array([0.5, 2.0]))
+      >>> run_all(jax.random.key(0), evidence)
+      {'signals': array([0.5, 2. ])}
+    """
+    table = attacks() if table is None else table
+    return {
+        attack.name: np.asarray(
+            attack.run(jax.random.fold_in(key, zlib.crc32(attack.name.encode())), evidence),
+            np.float64,
+        )
+        for attack in applicable(table, evidence)
+    }
 
 
 def missing(attack: Attack, evidence: Evidence) -> str:

@@ -1,7 +1,6 @@
 """The command `jaxpriv attack`: membership inference from a file of scores or logits."""
 
 import collections
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +60,6 @@ def run_attack(command: Attack, argv: Sequence[str]) -> _common.Answer:
     """
     del argv
     import jax
-    import numpy as np
 
     from jaxpriv.attacks import suite
     from jaxpriv.metrics import verdict
@@ -69,14 +67,9 @@ def run_attack(command: Attack, argv: Sequence[str]) -> _common.Answer:
     evidence, truth = _common.load_scores(command.scores)
     table = suite.attacks()
     applicable = suite.applicable(table, evidence)
-    key = jax.random.key(command.seed)
-    # A key derived from the name, so that a new row of the table does not change other scores.
-    keys = {a.name: jax.random.fold_in(key, zlib.crc32(a.name.encode())) for a in applicable}
     judged = evidence.judged
-    scores = {
-        attack.name: np.asarray(attack.run(keys[attack.name], evidence), np.float64)[judged]
-        for attack in applicable
-    }
+    results = suite.run_all(jax.random.key(command.seed), evidence, table=table)
+    scores = {name: values[judged] for name, values in results.items()}
     is_member = truth[judged]
     comparison = verdict.compare(scores, is_member, confidence=command.confidence)
     accuracy = _accuracy(evidence, truth)

@@ -1,5 +1,7 @@
 """Reads tables in published raw layouts: text files of Shokri et al., and the Adult census.
 
+Tables of the user are read by `user_files`.
+
 In the shapes below `n` counts records and `d` features.
 """
 

@@ -1,7 +1,8 @@
 """Defences that change the outputs of a model: top-k, rounding, temperature, label only.
 
-None of them has a guarantee. Attacks need finite logits, so probabilities that are not returned
-are replaced by 1e-13. In the shapes below `c` counts classes.
+None of them has a guarantee. An adaptive attacker runs the suite on `attacks.evidence.defended`,
+whose shadow outputs went through the same defence. Attacks need finite logits, so probabilities
+that are not returned are replaced by 1e-13. In the shapes below `c` counts classes.
 """
 
 import math

@@ -1,4 +1,8 @@
-"""Summarises a report as text for the terminal."""
+"""Summarises a report as text for the terminal.
+
+The sentences of the page are in `page.html.j2` (headings, captions), `_report_wording` (records,
+baselines, method, limits), `_entry_wording` (one model) and `_phrases` (numbers, units).
+"""
 
 from jaxpriv.reports import _entry_wording, _phrases, _report_wording
 from jaxpriv.reports.findings import Report
