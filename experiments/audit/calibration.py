@@ -4,8 +4,8 @@ Run:       python -m experiments run audit/calibration --preset cpu
 Time:      smoke 3 s, cpu 45 s on two cores (6 min with jax-privacy), paper 3 min
 Expected:  at 95 % confidence, above the truth in at most 73 of 1,000 draws
 Ours:      at most 38 of 1,000 null draws above 0, at most 3 above mu = 2 (cpu, 2026-11-28); means
-           at mu = 2 and 1,000 rows, of the best fixed plan: clopper_pearson 2.734 of 2.826,
-           gdp_mu 1.684 of 1.742, one_run 3.308 of 3.431, one_run_fdp_mu 1.208 of 1.289. Null draws
+           at mu = 2 and 1,000 rows, of the best fixed plan: clopper_pearson 2.716 of 2.826,
+           gdp_mu 1.679 of 1.742, one_run 3.308 of 3.431, one_run_fdp_mu 1.208 of 1.289. Null draws
            above 0 of jax-privacy 2.0.0, 1,000 rows: 1, 999, 58 and 71
 
 Scores are those of the best attack on a mechanism whose trade-off is exactly Gaussian: N(mu, 1) for
