@@ -36,8 +36,11 @@ _CLASSIFIER_SHADOWS = 16
 _FLIP_PROB, _NOISE_STD = 0.02, 0.5
 """Perturbations of the label-only attack: of binary inputs, and of others."""
 
-_GAMMA = 2.0
-"""Ratio by which a record must dominate in RMIA; the authors' value for tables."""
+_GAMMA = 1.0
+"""Ratio by which a record must dominate in RMIA.
+
+Above 1, records whose probability is near 1 under all models have score 0 and tie.
+"""
 
 _SLOPES = tuple(np.linspace(0.0, 1.0, 11).tolist())
 _DEFAULT_TEMPERATURE, _DEFAULT_A = 2.0, 0.3

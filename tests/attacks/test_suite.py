@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxpriv import signals
+from jaxpriv import metrics, signals
 from jaxpriv.attacks import Evidence, Training, _runs, lira, rmia, suite
 from tests.attacks import stored
 
@@ -151,3 +151,32 @@ def test_options_reach_the_attacks_that_use_them():
         (label_only,) = suite.applicable(suite.attacks(copies=copies), evidence)
         label_only.run(KEY, evidence)
         assert sum(asked) == 5 * (1 + copies)
+
+
+def test_rmia_ranks_records_that_every_model_is_sure_of():
+    """Probabilities near 1 differ by less than any gamma above 1."""
+    rng = np.random.default_rng(0)
+    half = rng.random((4, 600)) < 0.5
+    shadow_is_member, is_member = np.concatenate([half, ~half]), rng.random(600) < 0.5
+    level = 4 + rng.normal(size=600)
+
+    def logits(margins):
+        return np.stack([margins, np.zeros_like(margins)], axis=-1).astype(np.float32)
+
+    population = 4 + rng.normal(size=200)
+    evidence = Evidence(
+        labels=np.zeros(600, int),
+        logits=logits(level + 2 * is_member + rng.normal(size=600)),
+        shadow_logits=logits(level + 2 * shadow_is_member + rng.normal(size=(8, 600))),
+        shadow_is_member=shadow_is_member,
+        population=Evidence(
+            labels=np.zeros(200, int),
+            logits=logits(population + rng.normal(size=200)),
+            shadow_logits=logits(population + rng.normal(size=(8, 200))),
+        ),
+    )
+    auc = {
+        name: metrics.membership(TABLE[name].run(KEY, evidence), is_member).auc
+        for name in ("rmia", "rmia_offline", "base")
+    }
+    assert min(auc.values()) > 0.7
