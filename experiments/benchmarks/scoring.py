@@ -35,7 +35,7 @@ class Settings:
 
 
 PRESETS = {
-    "smoke": Settings(records=200, shadows=8, population=50, repeats=1, memory=("lira online",)),
+    "smoke": Settings(records=200, shadows=32, population=50, repeats=1, memory=("lira online",)),
     "cpu": Settings(population=10_000),
     "paper": Settings(population=25_000),
 }
