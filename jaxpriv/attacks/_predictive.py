@@ -99,7 +99,7 @@ def predictives(
     sides: Sequence[Moments], difference: Float[np.ndarray, " b"], *, variance: str
 ) -> list[Predictive]:
     """Returns the distribution of each record's signal on each side; variances are positive."""
-    pooled = [_pooled_variance(side) for side in sides if (side.size > 1).any()]
+    pooled = [pooled_variance(side) for side in sides if (side.size > 1).any()]
     # If no record has two signals on a side, use half the mean squared difference: under no
     # membership effect, the difference of two signals has twice their variance.
     pooled = pooled or [float(np.square(difference).mean()) / 2 if difference.size else 1.0]
@@ -138,6 +138,8 @@ def log_ratio(
     # The product form of z_out^2 - z_in^2 loses fewer digits where the two are close.
     normal = (variances + (z_out - z_in) * (z_out + z_in)) / 2
     is_normal = np.isinf(in_side.freedom) & np.isinf(out_side.freedom)
+    if is_normal.all():
+        return normal
     return np.where(is_normal, normal, log_density(s, in_side) - log_density(s, out_side))
 
 
@@ -163,6 +165,8 @@ def log_cdf(s: Float[np.ndarray, " n"], side: Predictive) -> Float[np.ndarray, "
 
     z = (s - side.mean) / np.sqrt(side.variance)
     is_normal = np.isinf(side.freedom)
+    if is_normal.all():
+        return special.log_ndtr(z)
     freedom = np.where(is_normal, 2.0, side.freedom)
     lower = special.stdtr(freedom, -np.abs(z))
     # Integration by parts: the tail beyond x is at most, and far out about,
@@ -245,7 +249,7 @@ def _inverse_trigamma(value: float) -> float:
     return x
 
 
-def _pooled_variance(side: Moments) -> float:
+def pooled_variance(side: Moments) -> float:
     """Computes the pooled variance; the cap limits the influence of a single record."""
     freedom = np.maximum(side.size - 1, 0)
     variances = side.squares / np.maximum(freedom, 1)

@@ -5,6 +5,7 @@ options are made by a function of these options. In the shapes below `n` counts 
 """
 
 import dataclasses
+import functools
 import itertools
 import warnings
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
-from jaxpriv import signals
+from jaxpriv import _keys, signals
 from jaxpriv.attacks import (
     forest,
     label_only,
@@ -42,7 +43,9 @@ _GAMMA = 1.0
 Above 1, records whose probability is near 1 under all models have score 0 and tie.
 """
 
-_SLOPES = tuple(np.linspace(0.0, 1.0, 11).tolist())
+SLOPES = tuple(np.linspace(0.0, 1.0, 11).tolist())
+"""Slopes that are tried for RMIA offline."""
+
 _DEFAULT_TEMPERATURE, _DEFAULT_A = 2.0, 0.3
 """Values without tuning, from the authors' configurations and paper."""
 
@@ -95,7 +98,7 @@ def perturbed_labels(*, copies: int) -> Run:
 
     def run(key: PRNGKeyArray, evidence: Evidence) -> Float[np.ndarray, " n"]:
         rng_key, predict_key = jax.random.split(key)
-        rng = _rng(rng_key)
+        rng = _keys.numpy_rng(rng_key)
         inputs, labels, query = evidence.require("inputs", "labels", "predict")
         calls = itertools.count()
 
@@ -150,7 +153,9 @@ def revealed_probabilities(key: PRNGKeyArray, evidence: Evidence) -> Float[np.nd
     logits, labels = evidence.require("logits", "labels")
     revealed, is_member = evidence.require("revealed", "revealed_is_member")
     probabilities = np.exp(signals.log_probabilities(logits))
-    fitted = forest.fit(_rng(key), probabilities[revealed], labels[revealed], is_member[revealed])
+    fitted = forest.fit(
+        _keys.numpy_rng(key), probabilities[revealed], labels[revealed], is_member[revealed]
+    )
     return forest.apply(fitted, probabilities, labels)
 
 
@@ -177,7 +182,7 @@ def boosted_quantiles(*, fprs: tuple[float, ...]) -> Run:
     def run(key: PRNGKeyArray, evidence: Evidence) -> Float[np.ndarray, " n"]:
         (population,) = evidence.require("population")
         x, s = _features(population), _confidence(population)
-        fitted = quantile.fit_boosting(_rng(key), x, s, fprs=_calibrated(fprs, len(s)))
+        fitted = quantile.fit_boosting(_keys.numpy_rng(key), x, s, fprs=_calibrated(fprs, len(s)))
         return quantile.apply(fitted, _features(evidence), _confidence(evidence))
 
     return run
@@ -188,10 +193,6 @@ def _calibrated(fprs: tuple[float, ...], num_known: int) -> tuple[float, ...]:
     smallest = quantile.smallest_fpr(num_known)
     selected = tuple(fpr for fpr in fprs if fpr >= smallest)
     return selected if len(selected) > 1 else (0.75, 0.5)
-
-
-def _rng(key: PRNGKeyArray) -> np.random.Generator:
-    return np.random.default_rng(np.asarray(jax.random.key_data(key)))
 
 
 def shadow_confidences(attack: Callable[..., np.ndarray], **options: str) -> Run:
@@ -224,38 +225,28 @@ def population_shares(key: PRNGKeyArray, evidence: Evidence) -> Float[np.ndarray
     return reference.attack_p(target, reference_signals)
 
 
-def rmia_online(key: PRNGKeyArray, evidence: Evidence) -> Float[np.ndarray, " n"]:
-    """Runs RMIA at the temperature that is best on a shadow model in the target's place."""
-    del key
-    temperature, _ = _tuned(evidence, slopes=None)
-    target, shadows = _log_probs(evidence, temperature)
-    with warnings.catch_warnings():
-        # The row BASE ranks the same records without ties.
-        warnings.simplefilter("ignore", rmia.TiesWarning)
-        return rmia.online(
-            target,
-            shadows,
-            evidence.require("shadow_is_member")[0],
-            population=_population(evidence, temperature),
-            gamma=_GAMMA,
-        )
+def population_ratios(*, slopes: tuple[float, ...] | None) -> Run:
+    """Makes a run of RMIA: offline with the slopes that are tried, or online with None.
 
+    Temperature and slope are those that are best on a shadow model in the target's place.
+    """
 
-def rmia_offline(key: PRNGKeyArray, evidence: Evidence) -> Float[np.ndarray, " n"]:
-    """Runs RMIA offline, with temperature and slope tuned on a shadow model."""
-    del key
-    temperature, a = _tuned(evidence, slopes=_SLOPES)
-    target, shadows = _log_probs(evidence, temperature)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", rmia.TiesWarning)
-        return rmia.offline(
-            target,
-            shadows,
-            evidence.require("shadow_is_member")[0],
-            population=_population(evidence, temperature),
-            gamma=_GAMMA,
-            a=_DEFAULT_A if a is None else a,
-        )
+    def run(key: PRNGKeyArray, evidence: Evidence) -> Float[np.ndarray, " n"]:
+        del key
+        (population,) = evidence.require("population")
+        temperature, a = _tuned(evidence, slopes)
+        attack = rmia.online if a is None else functools.partial(rmia.offline, a=a)
+        with warnings.catch_warnings():
+            # The row BASE ranks without ties.
+            warnings.simplefilter("ignore", rmia.TiesWarning)
+            return attack(
+                *_log_probs(evidence, temperature),
+                *evidence.require("shadow_is_member"),
+                population=rmia.Population(*_log_probs(population, temperature)),
+                gamma=_GAMMA,
+            )
+
+    return run
 
 
 def ratio(key: PRNGKeyArray, evidence: Evidence) -> Float[np.ndarray, " n"]:
@@ -265,25 +256,19 @@ def ratio(key: PRNGKeyArray, evidence: Evidence) -> Float[np.ndarray, " n"]:
     return rmia.online_ratio(*arrays, evidence.require("shadow_is_member")[0])
 
 
-def _tuned(evidence: Evidence, *, slopes: tuple[float, ...] | None) -> tuple[float, float | None]:
+def _tuned(evidence: Evidence, slopes: tuple[float, ...] | None) -> tuple[float, float | None]:
     """Tunes RMIA on two shadow models; with too few of them takes the authors' values."""
     shadow_logits, labels, is_member = evidence.require(
         "shadow_logits", "labels", "shadow_is_member"
     )
-    try:
-        tuned = rmia.tune(
-            lambda temperature: _at_temperature(shadow_logits, labels, temperature),
-            is_member,
-            slopes=slopes,
-        )
-    except ValueError:
-        return _DEFAULT_TEMPERATURE, None
+    if not rmia.can_tune(is_member):
+        return _DEFAULT_TEMPERATURE, None if slopes is None else _DEFAULT_A
+    tuned = rmia.tune(
+        lambda t: signals.score_records(_loss_at(t), shadow_logits, labels),
+        is_member,
+        slopes=slopes,
+    )
     return tuned.temperature, tuned.a
-
-
-def _population(evidence: Evidence, temperature: float) -> rmia.Population:
-    (population,) = evidence.require("population")
-    return rmia.Population(*_log_probs(population, temperature))
 
 
 def _features(evidence: Evidence) -> Shaped[np.ndarray, "n d"]:
@@ -300,19 +285,14 @@ def _log_probs(
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "m n"]]:
     """Returns log p(label) under the target and under the shadow models."""
     logits, shadow_logits, labels = evidence.require("logits", "shadow_logits", "labels")
-    target = _at_temperature(logits[None], labels, temperature)[0]
-    return target, _at_temperature(shadow_logits, labels, temperature)
-
-
-def _at_temperature(
-    logits: Shaped[np.ndarray, "m n c"], labels: Shaped[np.ndarray, "n ..."], temperature: float
-) -> Float[np.ndarray, "m n"]:
-    """Computes log softmax(logits / temperature) at the label, one model at a time."""
-    return np.stack(
-        [
-            signals.score_records(
-                signals.negative_loss, signals.shifted(model) / np.float32(temperature), labels
-            )
-            for model in logits
-        ]
+    loss = _loss_at(temperature)
+    return (
+        signals.score_records(loss, logits, labels),
+        signals.score_records(loss, shadow_logits, labels),
     )
+
+
+@functools.cache
+def _loss_at(temperature: float) -> Callable[..., Array]:
+    """Returns one function for each temperature, as `score_records` compiles each function once."""
+    return functools.partial(signals.negative_loss, temperature=temperature)

@@ -21,7 +21,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
-from jaxpriv import _check
+from jaxpriv import _check, _keys
 from jaxpriv.attacks import _networks
 from jaxpriv.attacks._networks import Training
 from jaxpriv.models import MLP
@@ -151,9 +151,8 @@ def fit(
       ((0.5, 0.1), 60)
     """
     split_key, train_key = jax.random.split(key)
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(split_key)))
     x, s, ordered = _checked(features, signals, fprs)
-    train, validation, calibration = _split(rng, len(s))
+    train, validation, calibration = _split(_keys.numpy_rng(split_key), len(s))
     x_mean_std = (x[train].mean(axis=0), _networks.safe_std(x[train]))
     mean, deviation = s[train].mean(), _networks.safe_std(s[train])
     levels = jnp.asarray([1 - fpr for fpr in ordered], jnp.float32)
@@ -180,7 +179,7 @@ def fit_boosting(
     """Learns the (1 - fpr) quantiles of a non-member's signal by gradient boosting.
 
     One gradient-boosted model for each rate, stopped early; predictions that cross are sorted.
-    Stronger than the network on tables. Calibrated like `fit`.
+    Calibrated like `fit`.
 
     Args:
       rng: random generator.
@@ -264,9 +263,9 @@ def quantiles(
             f"Expected features [n, {fitted.num_features}], got shape {list(x.shape)}."
         )
     z, q = _normal_levels(fitted.fprs), fitted.predict(x)
-    c = np.broadcast_to(fitted.calibration, q.shape)
-    below = (c[..., None] > z[1:-1]).sum(axis=-1)
-    low, high = (np.take_along_axis(q, below + i, axis=1) for i in (0, 1))
+    c = fitted.calibration
+    below = (c[:, None] > z[1:-1]).sum(axis=1)
+    low, high = q[:, below], q[:, below + 1]
     return low + (c - z[below]) / (z[below + 1] - z[below]) * (high - low)
 
 

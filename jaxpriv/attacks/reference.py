@@ -3,11 +3,13 @@
 In the shapes below `m` counts shadow models, `n` records and `k` population records.
 """
 
+import math
+
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from jaxpriv import _check
-from jaxpriv.attacks import _shadows
+from jaxpriv.attacks import _predictive, _shadows
 from jaxpriv.attacks._shadows import IsMember
 
 __all__ = ["attack_p", "attack_r"]
@@ -52,15 +54,17 @@ def attack_r(
     _shadows.check_shapes(target, shadows, is_member)
     if target.ndim != 1:
         raise ValueError(f"Expected signals of shape [n], got {list(target.shape)}.")
-    finite = np.concatenate([x[np.isfinite(x)] for x in (target, *shadows.astype(np.float64))])
-    low, high = (finite.min(), finite.max()) if finite.size else (-1.0, 1.0)
+    low, high = _predictive.finite_range(target, shadows)
     target = np.clip(target, low, high)
+    (out_side,) = _predictive.moments(shadows, (~is_member,), low, high)
+    deviation = _deviations(out_side)
     return np.concatenate(
         [
             _ranks(
                 target[rows],
                 _shadows.float64_block(shadows, rows, low, high),
                 ~is_member[:, rows],
+                deviation[rows],
             )
             for rows in _shadows.blocks(len(target))
         ]
@@ -101,8 +105,18 @@ def attack_p(
     return np.searchsorted(population, target, "left") / population.size
 
 
+def _deviations(side: _predictive.Moments) -> Float[np.ndarray, " n"]:
+    """Returns the deviation of each record's signals; the pooled one if they do not vary."""
+    deviation = np.sqrt(side.squares / np.maximum(side.size - 1, 1))
+    pooled = _predictive.pooled_variance(side) if (side.size > 1).any() else 0.0
+    return np.where(deviation > 0, deviation, math.sqrt(pooled) or 1.0)
+
+
 def _ranks(
-    s: Float[np.ndarray, " a"], shadows: Float[np.ndarray, "m a"], is_out: Bool[np.ndarray, "m a"]
+    s: Float[np.ndarray, " a"],
+    shadows: Float[np.ndarray, "m a"],
+    is_out: Bool[np.ndarray, "m a"],
+    deviation: Float[np.ndarray, " a"],
 ) -> Float[np.ndarray, " a"]:
     from scipy import special
 
@@ -110,12 +124,6 @@ def _ranks(
     ordered = np.sort(np.where(is_out, shadows, np.inf), axis=0)
     below = ((shadows < s) & is_out).sum(axis=0)
     not_above = ((shadows <= s) & is_out).sum(axis=0)
-    mean = (shadows * is_out).sum(axis=0) / np.maximum(size, 1)
-    squares = (((shadows - mean) * is_out) ** 2).sum(axis=0)
-    deviation = np.sqrt(squares / np.maximum(size - 1, 1))
-    # A record whose OUT signals do not vary takes the deviation of all records.
-    typical = np.sqrt(squares.sum() / max(int(np.maximum(size - 1, 0).sum()), 1)) or 1.0
-    deviation = np.where(deviation > 0, deviation, typical)
 
     def normal(position: Shaped[np.ndarray, " a"]) -> Float[np.ndarray, " a"]:
         return special.ndtri(np.clip((position - 0.5) / np.maximum(size, 1), 1e-12, 1 - 1e-12))

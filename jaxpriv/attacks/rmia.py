@@ -20,6 +20,7 @@ __all__ = [
     "Population",
     "TiesWarning",
     "Tuned",
+    "can_tune",
     "offline",
     "offline_ratio",
     "online",
@@ -156,12 +157,12 @@ def offline(
       >>> offline(log_probs, shadows, is_member, population=population, gamma=1.0, a=0.3)
       array([1. , 0.5])
     """
-    log_prior = _log_prior(a)
+    _check.closed_unit(a=a)
     target, shadows, is_member = _checked(log_probs, shadow_log_probs, shadow_is_member)
-    ratio = _offline_ratio(target, shadows, is_member, log_prior)
+    ratio = _offline_ratios(target, shadows, is_member, (a,))[a]
     reference, reference_shadows, all_out = _checked_population(population, len(shadows))
     log_out = _log_mean(reference_shadows, all_out)
-    return _dominated(ratio, _log_ratio(reference, log_prior(log_out)), gamma)
+    return _dominated(ratio, _log_ratio(reference, _log_prior(log_out, a)), gamma)
 
 
 def online_ratio(
@@ -229,8 +230,8 @@ def offline_ratio(
       >>> offline_ratio(np.log([0.9, 0.4]), shadows, np.zeros((2, 2), bool), a=1.0).round(3)
       array([1.099, 0.   ])
     """
-    log_prior = _log_prior(a)
-    return _offline_ratio(*_checked(log_probs, shadow_log_probs, shadow_is_member), log_prior)
+    _check.closed_unit(a=a)
+    return _offline_ratios(*_checked(log_probs, shadow_log_probs, shadow_is_member), (a,))[a]
 
 
 def tune(
@@ -276,12 +277,9 @@ def tune(
     """
     is_member = _shadows.as_bool(shadow_is_member)
     _check.positive_int(trials=trials)
-    targets = []
-    for t in range(min(trials, len(is_member))):
-        is_other = np.arange(len(is_member)) != t
-        is_other &= ~(is_member == ~is_member[t]).all(axis=1)
-        if is_other.any() and 0 < is_member[t].sum() < is_member.shape[1]:
-            targets.append((t, is_other))
+    for a in slopes or ():
+        _check.closed_unit(a=a)
+    targets = _trial_targets(is_member, trials)
     if not targets:
         raise ValueError("Expected at least two pairs of shadow models to tune on.")
     aucs: dict[tuple[float, float | None], list[float]] = {}
@@ -290,15 +288,48 @@ def tune(
         log_probs = shadow_log_probs(temperature)
         for t, is_other in targets:
             arrays = _checked(log_probs[t], log_probs[is_other], is_member[is_other])
-            for a in (None,) if slopes is None else slopes:
-                if a is None:
-                    ratio = _online_ratio(*arrays)
-                else:
-                    ratio = _offline_ratio(*arrays, _log_prior(a))
+            if slopes is None:
+                ratios = {None: _online_ratio(*arrays)}
+            else:
+                ratios = _offline_ratios(*arrays, slopes)
+            for a, ratio in ratios.items():
                 auc = intervals.delong(ratio, is_member[t], confidence=0.95).auc
                 aucs.setdefault((temperature, a), []).append(auc)
     (temperature, a), values = max(aucs.items(), key=lambda item: float(np.mean(item[1])))
     return Tuned(temperature, a, float(np.mean(values)))
+
+
+def can_tune(shadow_is_member: IsMember) -> bool:
+    """Returns whether there are enough shadow models for `tune`.
+
+    Args:
+      shadow_is_member: which records each shadow model was trained on.
+
+    Returns:
+      Whether a shadow model that has members and non-members is left with others to attack it.
+
+    Raises:
+      ValueError: for membership other than 0 and 1.
+
+    Example:
+      >>> half = np.array([[1, 0, 1], [0, 1, 1]])
+      >>> can_tune(np.concatenate([half, 1 - half])), can_tune(half[:1])
+      (True, False)
+    """
+    is_member = _shadows.as_bool(shadow_is_member)
+    return bool(_trial_targets(is_member, len(is_member)))
+
+
+def _trial_targets(
+    is_member: Bool[np.ndarray, "m n"], trials: int
+) -> list[tuple[int, Bool[np.ndarray, " m"]]]:
+    """Returns the first shadow models that may take the target's place, and those that attack."""
+    targets = []
+    for t, members in enumerate(is_member):
+        is_other = (np.arange(len(is_member)) != t) & ~(is_member == ~members).all(axis=1)
+        if is_other.any() and members.any() and not members.all():
+            targets.append((t, is_other))
+    return targets[:trials]
 
 
 def _online_ratio(
@@ -312,25 +343,21 @@ def _online_ratio(
     return np.where(_shadows.have_in_and_out(is_member), ratio, 0.0)
 
 
-def _log_prior(a: float) -> Callable[[Float[np.ndarray, " n"]], Float[np.ndarray, " n"]]:
-    """Makes the function log p_out -> log p of `offline`."""
-    _check.closed_unit(a=a)
-
-    def log_prior(log_out: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        with np.errstate(divide="ignore"):
-            return np.logaddexp(np.log((1 + a) / 2) + log_out, np.log((1 - a) / 2))
-
-    return log_prior
-
-
-def _offline_ratio(
+def _offline_ratios(
     target: Float[np.ndarray, " n"],
     shadows: Shaped[np.ndarray, "m n"],
     is_member: Bool[np.ndarray, "m n"],
-    log_prior: Callable[[Float[np.ndarray, " n"]], Float[np.ndarray, " n"]],
-) -> Float[np.ndarray, " n"]:
-    ratio = _log_ratio(target, log_prior(_log_mean(shadows, ~is_member)))
-    return np.where(_shadows.have_out(is_member), ratio, 0.0)
+    slopes: Sequence[float],
+) -> dict[float, Float[np.ndarray, " n"]]:
+    """Computes the log ratios at each slope from one pass over the shadow models."""
+    log_out, has_out = _log_mean(shadows, ~is_member), _shadows.have_out(is_member)
+    return {a: np.where(has_out, _log_ratio(target, _log_prior(log_out, a)), 0.0) for a in slopes}
+
+
+def _log_prior(log_out: Float[np.ndarray, " n"], a: float) -> Float[np.ndarray, " n"]:
+    """Computes log p from log p_out, with p_in = a p_out + (1 - a)."""
+    with np.errstate(divide="ignore"):
+        return np.logaddexp(np.log((1 + a) / 2) + log_out, np.log((1 - a) / 2))
 
 
 def _dominated(

@@ -6,15 +6,13 @@ A new attack takes one module, one run in `_runs` and one row here. What an atta
 listed in `_needs`. In the shapes below `n` counts records.
 """
 
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import jax
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
-from jaxpriv import signals
+from jaxpriv import _keys, signals
 from jaxpriv.attacks import _needs, _networks, _runs, lira, shadow_classifier
 from jaxpriv.attacks._needs import Need
 from jaxpriv.attacks._networks import Training
@@ -145,10 +143,7 @@ def run_all(
     """
     table = attacks() if table is None else table
     return {
-        attack.name: np.asarray(
-            attack.run(jax.random.fold_in(key, zlib.crc32(attack.name.encode())), evidence),
-            np.float64,
-        )
+        attack.name: np.asarray(attack.run(_keys.named(key, attack.name), evidence), np.float64)
         for attack in applicable(table, evidence)
     }
 
@@ -371,14 +366,14 @@ _SHADOW_MODELS = (
         name="rmia_offline",
         title="RMIA offline",
         needs=("logits", "labels", "out_shadow_logits", *_POPULATION),
-        run=_runs.rmia_offline,
+        run=_runs.population_ratios(slopes=_runs.SLOPES),
         reference=_ZARIFZADEH,
     ),
     Attack(
         name="rmia",
         title="RMIA online",
         needs=(*_SHADOWS, *_POPULATION),
-        run=_runs.rmia_online,
+        run=_runs.population_ratios(slopes=None),
         reference=_ZARIFZADEH,
     ),
     Attack(

@@ -13,7 +13,7 @@ from jaxpriv._types import RELATIONS, Column, Relation
 from jaxpriv.accounting import gaussian
 from jaxpriv.audit import independent_runs, one_run
 
-__all__ = ["DESIGNS", "KEYS", "Design", "LowerBounds", "lower_bounds"]
+__all__ = ["ASSUMPTIONS", "DESIGNS", "KEYS", "Design", "LowerBounds", "lower_bounds"]
 
 Design = Literal["independent_runs", "one_run"]
 """How the scores were obtained; see `lower_bounds`."""
@@ -22,6 +22,11 @@ DESIGNS: tuple[Design, ...] = ("independent_runs", "one_run")
 
 KEYS: tuple[str, ...] = ("clopper_pearson", "gdp", "one_run", "one_run_fdp")
 """Names of the bounds, which are fields of LowerBounds."""
+
+ASSUMPTIONS: dict[str, str] = dict.fromkeys(
+    ("gdp", "one_run_fdp"), "the trade-off function is Gaussian"
+)
+"""What a bound assumes of the mechanism, by its name; the other bounds hold for every mechanism."""
 
 _KEYS_BY_DESIGN: dict[str, tuple[str, str]] = {
     "independent_runs": ("clopper_pearson", "gdp"),
@@ -36,7 +41,6 @@ _REASON_BY_DESIGN = {
 _REVERSED_SHARE = 0.1
 """Share of the error spent on the reversed orientation, which is rarely the better one."""
 
-_GAUSSIAN = "the trade-off function of the mechanism is Gaussian"
 _LARGE_DELTA = (
     "at delta={delta:g} {n} canaries of one training cannot bound epsilon, even if every guess is "
     "correct"
@@ -159,8 +163,8 @@ def lower_bounds(
         bounds[gaussian_key] = gaussian.epsilon(delta, mu=mu)
     return LowerBounds(
         **bounds,
-        mu={key: mu if key == gaussian_key else None for key in ("gdp", "one_run_fdp")},
-        assumptions={gaussian_key: _GAUSSIAN},
+        mu={key: mu if key == gaussian_key else None for key in ASSUMPTIONS},
+        assumptions={gaussian_key: ASSUMPTIONS[gaussian_key]},
         not_applicable=reasons,
         meaning=_NEIGHBOURS[relation],
         confidence=confidence,

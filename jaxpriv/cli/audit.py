@@ -19,13 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Audit", "run_audit"]
 
-_ASSUMPTIONS = {
-    "clopper_pearson": None,
-    "gdp": "the trade-off function is Gaussian",
-    "one_run": None,
-    "one_run_fdp": "the trade-off function is Gaussian",
-}
-
 _AUDITED = ("signals", "negative_loss", "lira")
 """Attacks of the suite whose scores are audited; the bounds share the error probability."""
 
@@ -106,7 +99,7 @@ def run_audit(command: Audit, argv: Sequence[str]) -> _common.Answer:
         "sources": sources,
         "mu": _largest_mu(bounds),
         "not_applicable": first.not_applicable,
-        "assumptions": {key: text for key, text in _ASSUMPTIONS.items() if text},
+        "assumptions": dict(audit.bounds.ASSUMPTIONS),
         "meaning": first.meaning,
         "confidence": command.confidence,
         "corrected_confidence": corrected,
@@ -174,6 +167,7 @@ def _largest_mu(bounds: "dict[str, LowerBounds]") -> dict[str, float | None]:
 
 def _claim(command: Audit, largest: dict[str, float | None], *, num_members: int) -> dict[str, Any]:
     """Compares the claimed epsilon with the bounds."""
+    from jaxpriv.audit import bounds
     from jaxpriv.metrics import verdict
 
     claim = command.claimed_epsilon
@@ -194,7 +188,7 @@ def _claim(command: Audit, largest: dict[str, float | None], *, num_members: int
         "vacuous": list(reasons),
         "violation": bool(exceeded),
         "violated_by": exceeded,
-        "violation_without_assumption": any(_ASSUMPTIONS[key] is None for key in exceeded),
+        "violation_without_assumption": bool(set(exceeded) - set(bounds.ASSUMPTIONS)),
     }
 
 
@@ -250,12 +244,13 @@ def _lines(result: dict[str, Any]) -> list[str]:
 
 def _bound_text(key: str, value: float | None, result: dict[str, Any]) -> str:
     from jaxpriv import _rounding
+    from jaxpriv.audit import bounds
 
     if value is None:
         return str(result["not_applicable"].get(key))
     text = _rounding.down(value, decimals=4)
     if len(set(result["sources"].values())) > 1 or result["sources"][key] != "signals":
         text += f"  from {result['sources'][key]}"
-    if _ASSUMPTIONS[key]:
-        text += f"  if {_ASSUMPTIONS[key]}"
+    if key in bounds.ASSUMPTIONS:
+        text += f"  if {bounds.ASSUMPTIONS[key]}"
     return text

@@ -9,7 +9,6 @@ In the shapes below `n` counts records and `u` units of privacy.
 import hashlib
 import io
 import warnings
-import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, PRNGKeyArray, Shaped
 
-from jaxpriv import _files, audit, metrics, signals, units
+from jaxpriv import _files, _keys, audit, metrics, signals, units
 from jaxpriv.attacks import blind, suite
 from jaxpriv.attacks.evidence import Evidence
 from jaxpriv.metrics import accuracy, intervals, roc, slices, verdict
@@ -68,11 +67,6 @@ class Store:
         return scores
 
 
-def named_key(key: PRNGKeyArray, name: str) -> PRNGKeyArray:
-    """Derives a key from the name of an attack or model, independently of other names."""
-    return jax.random.fold_in(key, zlib.crc32(name.encode()))
-
-
 def blind_metrics(
     key: PRNGKeyArray,
     inputs: Shaped[np.ndarray, "n ..."],
@@ -93,7 +87,7 @@ def blind_metrics(
     Returns:
       Metrics of the out-of-fold scores.
     """
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    rng = _keys.numpy_rng(key)
     group = None if unit.are_records else unit.index
     identity = _identity(key, inputs=inputs, is_member=is_member)
     scores = store.scores(
@@ -211,7 +205,7 @@ def _run(
     scores = {}
     for attack in table:
         log(f"  {attack.title}")
-        attack_key = named_key(key, attack.name)
+        attack_key = _keys.named(key, attack.name)
         identity = _identity(attack_key, **_arrays(evidence))
         scores[attack.name] = store.scores(
             attack.name, identity, lambda a=attack, k=attack_key: a.run(k, evidence)

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 import jaxpriv
-from jaxpriv import units
+from jaxpriv import _keys, units
 from jaxpriv.attacks import Training, suite
 from jaxpriv.attacks import evidence as evidence_lib
 from jaxpriv.data import Dataset
@@ -255,7 +255,7 @@ def examine(
         attack_key = key
         if defence is not None:
             assert defence.respond is not None
-            attack_key, respond_key = jax.random.split(_assessment.named_key(key, name))
+            attack_key, respond_key = jax.random.split(_keys.named(key, name))
             evidence = evidence_lib.defended(respond_key, evidence, defence.respond)
         log(f"{name}: attacking")
         result = _assessment.assess(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from jaxpriv import metrics, units
+from jaxpriv import _keys, metrics, units
 from jaxpriv.attacks import suite
 from jaxpriv.defences import Defence
 from jaxpriv.reports import _assessment
@@ -257,5 +257,5 @@ def test_the_blind_attack_sees_a_shift_and_stays_at_guessing_without_one(tmp_pat
 
 
 def test_a_named_key_depends_on_its_name_alone():
-    a, b = (_assessment.named_key(examples.KEY, name) for name in ("lira", "rmia"))
+    a, b = (_keys.named(examples.KEY, name) for name in ("lira", "rmia"))
     assert not (jax.random.key_data(a) == jax.random.key_data(b)).all()
