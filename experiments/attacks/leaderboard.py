@@ -33,7 +33,7 @@ import jax
 import numpy as np
 
 from experiments import common
-from experiments.attacks import targets
+from experiments.attacks import resampling, targets, toolkits
 from jaxpriv import _files, _keys, metrics, reports
 from jaxpriv.attacks import Evidence, Training, blind, suite
 
@@ -85,6 +85,36 @@ PRESETS = {
     ),
 }
 TABLE_FPRS = ("0.01", "0.001")
+PAIRS = (1, 2, 4, 16, 32)
+"""Numbers of complementary pairs of shadow models, up to all that a target has."""
+
+BUDGET_ROWS = (
+    "lira_offline",
+    "lira_fixed",
+    "lira",
+    "rmia_offline",
+    "rmia",
+    "base",
+    "leakpro_lira",
+    "leakpro_rmia",
+    "privacyguard_lira",
+    "privacyguard_rmia",
+    "privacy_meter_rmia",
+)
+"""Attacks that are repeated with fewer shadow models."""
+
+CLAIMS = (
+    ("rmia_offline", "lira_offline", "0.01"),
+    ("lira", "lira_fixed", "auc"),
+    ("lira", "lira_fixed", "0.01"),
+    ("lira", "lira_fixed", "0.001"),
+    ("lira", "leakpro_lira", "auc"),
+    ("rmia", "privacy_meter_rmia", "auc"),
+)
+"""Differences of two attacks in one metric, stated with their intervals for each budget."""
+
+_METRIC_TITLES = {"auc": "AUC", "0.01": "TPR at 1 % FPR", "0.001": "TPR at 0.1 % FPR"}
+
 CURVES = ("negative_loss", "shadow_classifier", "lira_offline", "lira", "rmia")
 RATIOS = ("lira_offline", "lira", "rmia_offline", "rmia")
 BASELINE = "negative_loss"
@@ -95,7 +125,7 @@ Scores = dict[str, list[np.ndarray]]
 
 def run(settings: targets.Settings) -> dict[str, Any]:
     """Trains, attacks and measures; `rows` has a dict for each victim and attack."""
-    rows, ratios, descriptions, curves = [], [], {}, {}
+    rows, budgets, ratios, differences, descriptions, curves = [], [], [], [], {}, {}
     with tempfile.TemporaryDirectory() as scratch:
         is_smoke = settings == PRESETS["smoke"]
         base = Path(scratch) if is_smoke else Path("build") / "leaderboard"
@@ -106,13 +136,18 @@ def run(settings: targets.Settings) -> dict[str, Any]:
             digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
             victim = targets.Victim(sizes, settings, base / f"{name}-{digest}")
             scores, seconds = _scores(victim)
+            resampled = _resampled(victim, scores)
             descriptions[name] = victim.describe()
-            rows += _rows(victim, scores, seconds)
-            ratios += _ratios(victim, scores)
+            rows += _rows(victim, scores, seconds, resampled)
+            budgets += _budgets(victim, resampled)
+            ratios += _ratios(victim, resampled)
+            differences += _differences(victim, resampled)
             curves[name] = _curves(victim, scores)
     return {
         "victims": descriptions,
         "rows": rows,
+        "budgets": budgets,
+        "differences": differences,
         "ratios": ratios,
         "roc": curves,
     }
@@ -136,7 +171,27 @@ def table(record: dict[str, Any]) -> str:
             for row in record["rows"]
         ),
     )
-    lines = [text]
+    budgets = common.text_table(
+        ("attack", "victim", "pairs", "AUC", "TPR@1%", "TPR@0.1%"),
+        (
+            (
+                row["attack"],
+                row["victim"],
+                str(row["pairs"]),
+                f"{row['auc']:.3f}",
+                *(_percent(row["tpr_at_fpr"][key]) for key in TABLE_FPRS),
+            )
+            for row in record["budgets"]
+        ),
+    )
+    lines = [text, "", budgets]
+    for row in record["differences"]:
+        low, high = row["interval"]
+        lines.append(
+            f"{row['victim']}, pairs: {row['pairs']}, {_METRIC_TITLES[row['metric']]}: "
+            f"{row['attack']} less {row['base']}: {row['difference']:+.4f} (95 % interval "
+            f"{low:+.4f} to {high:+.4f})"
+        )
     for ratio in record["ratios"]:
         low, high = ratio["interval"]
         lines.append(
@@ -174,7 +229,7 @@ def _mean(values: list[float | None]) -> float | None:
 
 
 def _table(victim: targets.Victim, target: int) -> tuple[suite.Attack, ...]:
-    """Returns the blind attack, which needs the truth, and the suite."""
+    """Returns the blind attack, which needs the truth, the suite, and the public toolkits."""
     is_member, group = victim.is_member[target], victim.pool.group
 
     def run_blind(key: jax.Array, evidence: Evidence) -> np.ndarray:
@@ -190,8 +245,20 @@ def _table(victim: targets.Victim, target: int) -> tuple[suite.Attack, ...]:
         reference="Das et al., Blind Baselines Beat Membership Inference Attacks, 2024",
     )
     training = Training(steps=victim.settings.attack_steps)
-    table = suite.attacks(training=training, copies=victim.settings.copies)
+    ours = suite.attacks(training=training, copies=victim.settings.copies)
+    table = (*ours, *toolkits.attacks(steps=victim.settings.attack_steps))
     return (row, *suite.applicable(table, victim.evidence(target)))
+
+
+def _pairs(victim: targets.Victim) -> tuple[int, ...]:
+    """Returns the numbers of pairs that the victim has."""
+    most = victim.settings.num_shadows // 2
+    return (*(pairs for pairs in PAIRS if pairs < most), most)
+
+
+def _key(name: str, pairs: int | None) -> str:
+    """Names the scores of an attack with fewer than all pairs of shadow models."""
+    return name if pairs is None else f"{name}-{pairs}"
 
 
 def _scores(victim: targets.Victim) -> tuple[Scores, dict[str, float]]:
@@ -200,26 +267,46 @@ def _scores(victim: targets.Victim) -> tuple[Scores, dict[str, float]]:
     folder.mkdir(parents=True, exist_ok=True)
     scores: Scores = {}
     seconds: dict[str, list[float]] = {}
+    budgets = (None, *_pairs(victim)[:-1])
     for target in range(victim.settings.num_targets):
-        evidence = victim.evidence(target)
         key = jax.random.fold_in(victim.keys["attack"], target)
-        for attack in _table(victim, target):
-            path = folder / f"{target}-{attack.name}.npz"
-            if not path.exists():
-                attack_key = _keys.named(key, attack.name)
-                start = time.perf_counter()
-                values = np.asarray(attack.run(attack_key, evidence), np.float64)
-                content = io.BytesIO()
-                np.savez(content, scores=values, seconds=time.perf_counter() - start)
-                _files.write_whole(path, content.getvalue())
-            with np.load(path, allow_pickle=False) as stored:
-                scores.setdefault(attack.name, []).append(stored["scores"])
-                seconds.setdefault(attack.name, []).append(float(stored["seconds"]))
+        table = _table(victim, target)
+        for pairs in budgets:
+            evidence = victim.evidence(target, pairs=pairs)
+            for attack in table:
+                if pairs is not None and attack.name not in BUDGET_ROWS:
+                    continue
+                name = _key(attack.name, pairs)
+                path = folder / f"{target}-{name}.npz"
+                if not path.exists():
+                    attack_key = _keys.named(key, attack.name)
+                    start = time.perf_counter()
+                    values = np.asarray(attack.run(attack_key, evidence), np.float64)
+                    content = io.BytesIO()
+                    np.savez(content, scores=values, seconds=time.perf_counter() - start)
+                    _files.write_whole(path, content.getvalue())
+                with np.load(path, allow_pickle=False) as stored:
+                    scores.setdefault(name, []).append(stored["scores"])
+                    seconds.setdefault(name, []).append(float(stored["seconds"]))
     return scores, {name: float(np.mean(times)) for name, times in seconds.items()}
 
 
+def _resampled(victim: targets.Victim, scores: Scores) -> resampling.Table:
+    columns = {
+        name: [
+            resampling.column(*victim.evaluated(values, target))
+            for target, values in enumerate(targets_scores)
+        ]
+        for name, targets_scores in scores.items()
+    }
+    return resampling.Table(columns, victim.judged_unit, resamples=victim.settings.resamples)
+
+
 def _rows(
-    victim: targets.Victim, scores: Scores, seconds: dict[str, float]
+    victim: targets.Victim,
+    scores: Scores,
+    seconds: dict[str, float],
+    resampled: resampling.Table,
 ) -> list[dict[str, Any]]:
     target_ids = range(victim.settings.num_targets)
     accuracies = [victim.accuracy(target) for target in target_ids]
@@ -238,10 +325,12 @@ def _rows(
                 "attack": attack.title,
                 "auc": float(np.mean([each.auc for each in results])),
                 "auc_std": float(np.std([each.auc for each in results], ddof=1)),
+                "auc_interval": resampled.mean(attack.name, "auc")[1],
                 "balanced_accuracy": accuracy,
                 "gap_baseline": float(gap),
                 "below_gap": bool(attack.trains and accuracy < gap),
                 "tpr_at_fpr": {key: _mean(values) for key, values in tpr.items()},
+                "tpr_intervals": {key: resampled.mean(attack.name, key)[1] for key in TABLE_FPRS},
                 "targets": len(results),
                 "seconds": seconds[attack.name],
             }
@@ -249,37 +338,69 @@ def _rows(
     return rows
 
 
-def _ratios(victim: targets.Victim, scores: Scores) -> list[dict[str, Any]]:
-    """Divides TPRs at 0.1 % FPR by that of the loss threshold; intervals resample records."""
-    rng = np.random.default_rng(2)
-    target_ids = range(victim.settings.num_targets)
-    titles = {attack.name: attack.title for attack in _table(victim, 0)}
-    draws = []
-    for _ in range(victim.settings.resamples + 1):
-        rates = dict.fromkeys((BASELINE, *RATIOS), 0.0)
-        for target in target_ids:
-            _, is_member = victim.evaluated(scores[BASELINE][target], target)
-            members, nonmembers = np.flatnonzero(is_member), np.flatnonzero(~is_member)
-            if draws:  # the first draw is the sample itself
-                members = rng.choice(members, len(members))
-                nonmembers = rng.choice(nonmembers, len(nonmembers))
-            for name in rates:
-                values, _ = victim.evaluated(scores[name][target], target)
-                allowed = int(0.001 * len(nonmembers))
-                threshold = -np.partition(-values[nonmembers], allowed)[allowed]
-                rates[name] += float((values[members] > threshold).mean()) / len(target_ids)
-        draws.append(rates)
+def _titles(victim: targets.Victim) -> dict[str, str]:
+    return {attack.name: attack.title for attack in _table(victim, 0)}
+
+
+def _budgets(victim: targets.Victim, resampled: resampling.Table) -> list[dict[str, Any]]:
+    """Lists the attacks with shadow models by the number of their pairs."""
+    titles, numbers = _titles(victim), _pairs(victim)
+    rows = []
+    for name in BUDGET_ROWS:
+        for pairs in numbers:
+            key = _key(name, None if pairs == numbers[-1] else pairs)
+            values = {metric: resampled.mean(key, metric) for metric in resampling.METRICS}
+            rows.append(
+                {
+                    "victim": victim.name,
+                    "attack": titles[name],
+                    "pairs": pairs,
+                    "auc": values["auc"][0],
+                    "auc_interval": values["auc"][1],
+                    "tpr_at_fpr": {fpr: values[fpr][0] for fpr in TABLE_FPRS},
+                    "tpr_intervals": {fpr: values[fpr][1] for fpr in TABLE_FPRS},
+                }
+            )
+    return rows
+
+
+def _differences(victim: targets.Victim, resampled: resampling.Table) -> list[dict[str, Any]]:
+    """States the claims, for each number of pairs."""
+    titles, numbers = _titles(victim), _pairs(victim)
+    rows = []
+    for name, base, metric in CLAIMS:
+        for pairs in numbers:
+            stored = None if pairs == numbers[-1] else pairs
+            difference, interval = resampled.difference(
+                _key(name, stored), _key(base, stored), metric
+            )
+            rows.append(
+                {
+                    "victim": victim.name,
+                    "attack": titles[name],
+                    "base": titles[base],
+                    "metric": metric,
+                    "pairs": pairs,
+                    "difference": difference,
+                    "interval": interval,
+                }
+            )
+    return rows
+
+
+def _ratios(victim: targets.Victim, resampled: resampling.Table) -> list[dict[str, Any]]:
+    """Divides TPRs at 0.1 % FPR by that of the loss threshold."""
+    titles = _titles(victim)
     rows = []
     for name in RATIOS:
         # No member counts as one member, so that a ratio to nothing understates.
-        ratio = [d[name] / max(d[BASELINE], 1 / len(victim.pool)) for d in draws]
-        low, high = np.quantile(ratio[1:], [0.025, 0.975])
+        ratio, interval = resampled.ratio(name, BASELINE, "0.001", smallest=1 / len(victim.pool))
         rows.append(
             {
                 "victim": victim.name,
                 "attack": titles[name],
-                "ratio": ratio[0],
-                "interval": (float(low), float(high)),
+                "ratio": ratio,
+                "interval": interval,
             }
         )
     return rows

@@ -135,9 +135,16 @@ class Victim:
             "test_accuracy": float(test.mean()),
         }
 
-    def evidence(self, target: int) -> Evidence:
-        """Returns what an attacker of one target has; a fifth of the members are revealed."""
+    def evidence(self, target: int, *, pairs: int | None = None) -> Evidence:
+        """Returns what an attacker of one target has; a fifth of the members are revealed.
+
+        Args:
+          target: number of the model.
+          pairs: number of complementary pairs of shadow models; None for all of them.
+        """
+        # The second half of the models are the complements of the first, in the same order.
         shadows = cross_target.shadows_of(self.is_member, target)
+        shadows = shadows.reshape(2, -1)[:, :pairs].ravel()
         params = jax.tree.map(lambda leaf: leaf[target], self.params)
 
         @jax.jit
@@ -168,6 +175,12 @@ class Victim:
             revealed_is_member=self.is_member[target] & self.revealed,
             predict=predict,
         )
+
+    @property
+    def judged_unit(self) -> np.ndarray:
+        """Returns the unit (household or record) of each judged record."""
+        unit = np.arange(len(self.pool)) if self.pool.group is None else self.pool.group
+        return unit[~self.revealed]
 
     def evaluated(self, scores: np.ndarray, target: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns scores and truth of the records whose membership was not revealed."""
