@@ -49,6 +49,10 @@ class _Sampler(Protocol):
 def epsilon(event: "DpEvent", *, delta: float, relation: Relation, method: str = "pld") -> float:
     """Computes the epsilon of an event at a given delta.
 
+    By `pld` the relative error is about 1e-3, always upwards. It grows where delta comes close to
+    the resolution of float64, about 1e-15 + 2e-16 per step: 0.5 % at 5 times the resolution, up to
+    a fifth right above it.
+
     Args:
       event: dp-accounting event, as returned by `.event(...)` of an algorithm or a sampler.
       delta: delta of the guarantee, in (0, 1). A `LargeDeltaWarning` is issued if the event
@@ -64,8 +68,8 @@ def epsilon(event: "DpEvent", *, delta: float, relation: Relation, method: str =
 
     Raises:
       ValueError: if an argument is out of range, the event is of another kind, the method does
-        not support it, delta is below the resolution of float64 (about 1e-15 + 2e-16 per step,
-        for `pld`), or the computation would need more than 4 GiB.
+        not support it, delta is below the resolution of float64 (for `pld`), or the computation
+        would need more than 4 GiB.
 
     References:
       Koskela, Jalko and Honkela, Computing Tight Differential Privacy Guarantees Using FFT, 2020.

@@ -1,7 +1,7 @@
 """LiRA, the likelihood ratio attack: each record is compared with its IN and OUT shadow models.
 
     shadow signals --blocks of records--> IN and OUT moments --variance--> predictive
-    distributions of the target's signal --> log ratio
+    distributions of the target's signal (`_predictive`) --> log ratio
 
 Any real-valued signal will do, such as the negative squared error of a regression model. If each
 record has several signals (augmented copies, temperatures), signals and shadow signals have one

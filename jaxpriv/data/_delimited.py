@@ -1,7 +1,8 @@
 """Reads tables of text, separated by commas, semicolons, tabs or vertical bars.
 
-This module decodes the file, detects separator and header, and lets pyarrow parse the rest. After
-an error it scans the file once more for the line number.
+This module decodes the file, detects separator and header, and lets pyarrow split the rest into
+cells of text; `_columns` reads their numbers, and `_tables` treats missing values. After an error
+it scans the file once more for the line number.
 
 In the shapes below `n` counts records.
 """

@@ -1,4 +1,4 @@
-"""Converts tables of text to data sets.
+"""Converts tables of text to data sets: label, groups, exclusions, missing values.
 
 In the shapes below `n` counts records, `k` records that are used, and `d` features.
 """

@@ -1,4 +1,9 @@
-"""Reads the user's data: an .npz, a table of text, or a folder of images by class."""
+"""Reads the user's data: an .npz, a table of text, or a folder of images by class.
+
+text --_delimited: encoding, separator, header--> cells
+     --_columns: numbers, decimal commas, categories, identifiers--> columns
+     --_tables: label, groups, missing values--> Dataset
+"""
 
 import warnings
 from pathlib import Path

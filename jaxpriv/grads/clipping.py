@@ -1,5 +1,8 @@
 """Sums of per-example clipped gradients, the only data-dependent step of DP-SGD.
 
+`clipped_grad` computes them by ghost norms, without per-example gradients (planned in
+`_ghost_plan`); `explicit_clipped_grad` forms each gradient.
+
 In the shapes below `b` counts the rows of a padded batch.
 """
 

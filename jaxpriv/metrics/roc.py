@@ -1,5 +1,7 @@
 """The ROC curve of an attack and the rates at its thresholds, in float64.
 
+`at_fpr` computes the TPR at a low FPR, with its confidence intervals.
+
 A higher score means more likely a member. In the shapes below `n` counts records and `t` distinct
 scores plus one.
 """

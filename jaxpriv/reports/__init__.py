@@ -1,5 +1,7 @@
 """Privacy reports.
 
+`assembly` runs the experiment, `findings` are its stored results, `page` and `wording` show them.
+
 Modules are imported when they are first used, so that `settings` does not import jax.
 """
 

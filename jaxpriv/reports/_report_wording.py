@@ -1,4 +1,8 @@
-"""Sentences about a report as a whole: records, baselines, method and limits."""
+"""Sentences about a report as a whole: records, baselines, method and limits.
+
+Verdict and recommendation of each model are in `_entry_wording`; their rules are in
+`metrics.verdict`.
+"""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,8 @@
 """Summarises a report as text for the terminal.
 
 The sentences of the page are in `page.html.j2` (headings, captions), `_report_wording` (records,
-baselines, method, limits), `_entry_wording` (one model) and `_phrases` (numbers, units).
+baselines, method, limits), `_entry_wording` (one model: recommendation, attacks, audit) and
+`_phrases` (numbers, units).
 """
 
 from jaxpriv.reports import _entry_wording, _phrases, _report_wording

@@ -1,4 +1,7 @@
-"""Privacy budgets."""
+"""Privacy budgets, which limit the number of steps of `fit`.
+
+`_spending` finds the number by `accounting.max_steps`.
+"""
 
 from dataclasses import dataclass
 

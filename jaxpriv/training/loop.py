@@ -1,4 +1,4 @@
-"""Trains one model, in compiled scans of at most an epoch.
+"""Trains one model, in compiled scans of at most an epoch; stops, continues and resumes.
 
 In the shapes below `n` counts records and `e` evaluations.
 """

@@ -1,8 +1,8 @@
 """Shadow models: the target's training repeated on random halves of one pool.
 
-Halves come in complementary pairs, so every record is a member of exactly half of the models,
-and the memberships of a pair are not independent. In the shapes below `m` counts models and `n`
-records.
+Halves (`units.halves`) come in complementary pairs, so every record is a member of exactly half of
+the models, and the memberships of a pair are not independent. In the shapes below `m` counts models
+and `n` records.
 """
 
 import dataclasses

@@ -372,6 +372,21 @@ def test_delta_of_one_over_n_warns_the_caller_once():
         accounting.epsilon(event, delta=0.99e-3, relation=ADD)
 
 
+@pytest.mark.parametrize(
+    ("z", "steps", "delta", "exact", "excess"),
+    [  # exact: of the Gaussian mechanism with mu = sqrt(steps) / z, in 60 digits
+        (1.0, 1, 1e-15, 8.165579695504254, 1e-2),
+        (20.0, 100, 1e-13, 3.611680854527377, 5.5e-3),
+        (20.0, 100, 1e-10, 3.0994303302431963, 1e-4),
+    ],
+)
+def test_near_the_resolution_epsilon_is_too_large_and_never_too_small(
+    z, steps, delta, exact, excess
+):
+    result = accounting.epsilon(poisson(z, 1 - 1e-12, steps), delta=delta, relation=ADD)
+    assert exact * (1 - 1e-9) <= result <= exact * (1 + excess)
+
+
 def test_a_delta_below_float64_is_refused_and_rdp_serves_it():
     event = poisson(1.0, 0.1, 1000)
     assert math.isfinite(accounting.epsilon(event, delta=1e-12, relation=ADD))
