@@ -1,6 +1,12 @@
-"""Flax modules of the models of the papers and of the report."""
+"""Flax modules of the models of the papers and of the report, one family per file.
 
-from jaxpriv.models import mlp
+Each takes one example or a batch, and keeps no state beside its parameters.
+"""
+
+from jaxpriv.models import cnn, mlp, rnn, transformer
+from jaxpriv.models.cnn import CNN
 from jaxpriv.models.mlp import MLP
+from jaxpriv.models.rnn import RNN
+from jaxpriv.models.transformer import Classifier
 
-__all__ = ["MLP", "mlp"]
+__all__ = ["CNN", "MLP", "RNN", "Classifier", "cnn", "mlp", "rnn", "transformer"]

@@ -1,0 +1,71 @@
+"""Networks: one example equals a batch of one, and every product has a ghost norm."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxpriv import grads, models
+from tests import oracles
+
+KEY = jax.random.key(0)
+BATCH = 3
+NETWORKS = {
+    "mlp": (models.MLP(widths=(8,), num_classes=4), (6,)),
+    "cnn": (models.CNN(num_classes=4, channels=(3, 5), width=7), (9, 12, 2)),
+    "rnn": (models.RNN(num_classes=4, width=6), (5, 3)),
+    "transformer": (
+        models.Classifier(num_tokens=11, num_classes=4, width=8, num_layers=1, num_heads=2),
+        (5,),
+    ),
+}
+
+
+def setup(name):
+    module, shape = NETWORKS[name]
+    if name == "transformer":
+        x = jax.random.randint(KEY, (BATCH, *shape), 0, 11)
+    else:
+        x = jax.random.normal(KEY, (BATCH, *shape))
+    return module, oracles.quick_jit(module.init)(KEY, x[0]), x
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_batch_is_one_example_after_the_other(name):
+    module, params, x = setup(name)
+    apply = oracles.quick_jit(module.apply)
+    together = apply(params, x)
+    assert together.shape == (BATCH, 4)
+    np.testing.assert_allclose(together, [apply(params, row) for row in x], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_products_have_ghost_norms(name):
+    module, params, x = setup(name)
+
+    def loss(params, example, key):
+        del key
+        x, y = example
+        logits = module.apply(params, x)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, y)
+
+    grad = grads.clipped_grad(loss, clip_norm=0.5)
+    explained = grad.explain(params, (x[0], jnp.int32(1)), KEY, batch_size=BATCH)
+    matrices = [choice for choice in explained.choices if len(choice.shape) > 1]
+    assert matrices
+    assert not any(choice.reason for choice in matrices)
+    batch, mask = (x, jnp.array([0, 1, 3])), jnp.array([True, True, False])
+    found = oracles.quick_jit(grad)(params, batch, mask, KEY)
+    expected = oracles.clipped_sum(loss, params, batch, mask, KEY, clip_norm=0.5)
+    oracles.assert_same_sum(found, expected, rtol=1e-4)
+
+
+def test_large_images_do_not_enlarge_the_hidden_layer():
+    """From 8x8 to 64x64 pixels the flattened maps stay within 8x8."""
+    module = models.CNN(num_classes=2, channels=(2,), width=3)
+    sizes = []
+    for side in (16, 64, 128):
+        shapes = jax.eval_shape(module.init, KEY, jnp.zeros((side, side, 1)))
+        sizes.append(sum(leaf.size for leaf in jax.tree.leaves(shapes)))
+    assert sizes[0] == sizes[1] == sizes[2]
