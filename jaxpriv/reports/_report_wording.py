@@ -183,9 +183,10 @@ def _membership_text(report: Report) -> str:
 
 
 def _training_text(training: Training) -> str:
+    rate = training.learning_rate
     text = (
-        f"{training.optimizer}, learning rate {training.learning_rate:g}, {training.steps:,} "
-        f"steps, Poisson sampling with probability {training.sampling_prob:g}"
+        f"{training.optimizer}, {'' if rate is None else f'learning rate {rate:g}, '}"
+        f"{training.steps:,} steps, Poisson sampling with probability {training.sampling_prob:g}"
     )
     if training.noise_multiplier is not None:
         text += (

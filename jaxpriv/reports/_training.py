@@ -1,6 +1,6 @@
 """Trains the models of a report, and describes how they were trained.
 
-In the shapes below `n` counts records, `d` inputs, `c` classes and `m` shadow models.
+In the shapes below `n` counts records, `c` classes and `m` shadow models.
 """
 
 import dataclasses
@@ -14,11 +14,11 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from jaxpriv import accounting, grads, models, sampling, training
-from jaxpriv._types import Loss, Params
+from jaxpriv import accounting, grads, sampling, training
+from jaxpriv._types import Params
 from jaxpriv.attacks.evidence import Evidence
-from jaxpriv.data import Dataset
-from jaxpriv.reports import _promise
+from jaxpriv.reports import _networks, _promise
+from jaxpriv.reports._networks import Network
 from jaxpriv.reports.findings import Promise, Training
 from jaxpriv.reports.partition import Partition
 from jaxpriv.reports.settings import Settings
@@ -27,29 +27,41 @@ from jaxpriv.reports.subjects import Subject
 _SHADOWS_PER_CHUNK = 4
 """Number of shadow models between two checkpoints, so that a killed report loses seconds."""
 
-_INPUTS = "inputs x beyond 1 enter as 1 + log x, a fixed function of the record"
+_STEPS, _PLAIN_STEPS = 400, 600
+"""Default numbers of steps with and without DP."""
+
+
+class _Schedule(NamedTuple):
+    """An optimiser with its description, and a number of steps."""
+
+    optimizer: optax.GradientTransformation
+    description: str
+    learning_rate: float | None
+    steps: int
 
 
 class Recipe(NamedTuple):
     """Configuration of a training.
 
     target_epsilon, noise_multiplier: parameters of DP-SGD; None without DP.
+    schedule: optimiser and number of steps.
     make_alg: makes the algorithm from the number of members and the hyper-parameters, here None.
     """
 
     name: str
     target_epsilon: float | None
     noise_multiplier: float | None
-    steps: int
+    schedule: _Schedule
     make_alg: Callable[[int, None], training.Algorithm]
 
 
 def recipes(
-    partition: Partition, settings: Settings, *, log: Callable[[str], None]
+    network: Network, partition: Partition, settings: Settings, *, log: Callable[[str], None]
 ) -> list[Recipe]:
     """Lists the trainings of a report, one without DP and one for each epsilon.
 
     Args:
+      network: network that is trained.
       partition: members and non-members.
       settings: settings of the report.
       log: receives progress messages.
@@ -60,22 +72,22 @@ def recipes(
     Raises:
       ValueError: if no noise multiplier reaches an epsilon.
     """
-    loss = _loss(_network(partition, settings))
     num_members = int(partition.is_member.sum())
+    plain = _schedule(network, settings.plain_steps, settings.plain_learning_rate, is_private=False)
+    private = _schedule(network, settings.steps, settings.learning_rate, is_private=True)
 
     def without_dp(size: int, hyper: None) -> training.Algorithm:
         del hyper
-        optimizer = optax.adam(settings.plain_learning_rate)
-        return training.sgd(loss, optimizer, _sampler(size, partition, settings))
+        return training.sgd(network.loss, plain.optimizer, _sampler(size, partition, settings))
 
-    result = [Recipe("Without DP", None, None, settings.plain_steps, without_dp)]
+    result = [Recipe("Without DP", None, None, plain, without_dp)]
     for epsilon in settings.epsilon:
         log(f"epsilon {epsilon:g}: calibrating the noise")
         assert settings.delta is not None
         assert settings.relation is not None
         noise_multiplier = accounting.calibrate(
             _sampler(num_members, partition, settings),
-            steps=settings.steps,
+            steps=private.steps,
             epsilon=epsilon,
             delta=settings.delta,
             relation=settings.relation,
@@ -85,19 +97,21 @@ def recipes(
             size: int, hyper: None, noise_multiplier: float = noise_multiplier
         ) -> training.Algorithm:
             del hyper
-            grad = grads.clipped_grad(loss, clip_norm=settings.clip_norm)
-            optimizer = optax.adam(settings.learning_rate)
+            grad = grads.clipped_grad(network.loss, clip_norm=settings.clip_norm)
             sampler = _sampler(size, partition, settings)
-            return training.dpsgd(grad, optimizer, sampler, noise_multiplier=noise_multiplier)
+            return training.dpsgd(
+                grad, private.optimizer, sampler, noise_multiplier=noise_multiplier
+            )
 
         name = f"DP-SGD, epsilon {epsilon:g}"
-        result.append(Recipe(name, epsilon, noise_multiplier, settings.steps, with_dp))
+        result.append(Recipe(name, epsilon, noise_multiplier, private, with_dp))
     return result
 
 
 def train(
     key: PRNGKeyArray,
     recipe: Recipe,
+    network: Network,
     partition: Partition,
     *,
     shadow_is_member: Bool[np.ndarray, "m n"],
@@ -109,6 +123,7 @@ def train(
     Args:
       key: PRNG key.
       recipe: configuration of the training.
+      network: network that is trained.
       partition: members, non-members and population.
       shadow_is_member: whether each shadow model is trained on each record of the pool.
       settings: settings of the report.
@@ -117,57 +132,61 @@ def train(
     Returns:
       The subject.
     """
-    network = _network(partition, settings)
-    x, y = inputs(partition.pool), jnp.asarray(partition.pool.y)
+    x, population_x = (
+        _networks.inputs(part, settings) for part in (partition.pool, partition.population)
+    )
+    y = partition.pool.y
     init_key, target_key, shadow_key = jax.random.split(key, 3)
     members = np.flatnonzero(partition.is_member)
     state, _ = training.fit(
         target_key,
         recipe.make_alg(len(members), None),
-        network.init(init_key, x[0]),
-        (x[members], y[members]),
-        steps=recipe.steps,
+        network.init(init_key),
+        (jnp.asarray(x[members]), jnp.asarray(y[members])),
+        steps=recipe.schedule.steps,
         checkpoints=_checkpoints(checkpoints, "target"),
     )
     shadow_params = training.shadows.train(
         shadow_key,
         recipe.make_alg,
-        lambda key: network.init(key, x[0]),
-        (x, y),
+        network.init,
+        (jnp.asarray(x), jnp.asarray(y)),
         is_member=shadow_is_member,
-        steps=recipe.steps,
+        steps=recipe.schedule.steps,
         chunk=_SHADOWS_PER_CHUNK,
         checkpoints=_checkpoints(checkpoints, "shadows"),
     )
-    pool, population = (
-        _evaluate(network, state.params, shadow_params, dataset)
-        for dataset in (partition.pool, partition.population)
-    )
+
+    def logits(params: Params, row: Array) -> Float[Array, " c"]:
+        return network.apply(params, row[None])[0]
+
+    target_params = jax.tree.map(lambda leaf: leaf[None], state.params)
+
+    def evaluate(x: np.ndarray, labels: np.ndarray) -> Evidence:
+        target, shadows = (
+            training.shadows.outputs(logits, params, jnp.asarray(x))
+            for params in (target_params, shadow_params)
+        )
+        return Evidence(inputs=x, labels=labels, logits=target[0], shadow_logits=shadows)
+
+    def predict(key: PRNGKeyArray, rows: np.ndarray) -> Array:
+        del key
+        return network.apply(state.params, jnp.asarray(rows))
+
     evidence = dataclasses.replace(
-        pool,
+        evaluate(x, y),
         shadow_is_member=shadow_is_member,
         unit_id=partition.units.index if partition.units.kind == "group" else None,
-        population=population,
-        predict=lambda key, rows: _logits(network, state.params, jnp.asarray(rows)),
+        population=evaluate(population_x, partition.population.y),
+        predict=predict if settings.tokens is None else None,  # token ids are not perturbed
     )
     return Subject(
         name=recipe.name,
         evidence=evidence,
         is_member=partition.is_member,
-        training=_describe(recipe, settings),
+        training=_describe(recipe, network, settings),
         promise=promise(recipe, partition, settings),
     )
-
-
-def inputs(dataset: Dataset) -> Float[Array, "n d"]:
-    """Flattens records to inputs of a network and compresses numbers beyond 1 to 1 + log x.
-
-    The function is fixed. Standardising by the mean and deviation of the members would be a
-    release that epsilon does not cover.
-    """
-    rows = dataset.x.reshape(len(dataset), -1)
-    large = np.sign(rows) * (1 + np.log(np.maximum(np.abs(rows), 1)))
-    return jnp.asarray(np.where(np.abs(rows) <= 1, rows, large))
 
 
 def promise(recipe: Recipe, partition: Partition, settings: Settings) -> Promise | None:
@@ -183,9 +202,9 @@ def promise(recipe: Recipe, partition: Partition, settings: Settings) -> Promise
             num_members + largest_group,
             sampling_prob=settings.sampling_prob,
             capacity=algorithm.sampler.capacity,
-        ).event(noise_multiplier=recipe.noise_multiplier, steps=recipe.steps)
+        ).event(noise_multiplier=recipe.noise_multiplier, steps=recipe.schedule.steps)
     return _promise.guarantee(
-        algorithm.event(recipe.steps),
+        algorithm.event(recipe.schedule.steps),
         group_event=group_event,
         largest_group=largest_group,
         num_members=num_members,
@@ -194,37 +213,36 @@ def promise(recipe: Recipe, partition: Partition, settings: Settings) -> Promise
     )
 
 
-def _describe(recipe: Recipe, settings: Settings) -> Training:
+def _schedule(
+    network: Network, steps: int | None, learning_rate: float | None, *, is_private: bool
+) -> _Schedule:
+    """Returns the optimiser and the steps of the settings, else of the module, else the default."""
+    steps = steps or network.steps or (_STEPS if is_private else _PLAIN_STEPS)
+    if network.optimizer is not None:
+        if learning_rate is not None:
+            raise ValueError(
+                "Expected no learning rate in the settings, as the model file has an optimiser."
+            )
+        return _Schedule(network.optimizer, "the optimiser of the model file", None, steps)
+    default = network.learning_rate if is_private else network.plain_learning_rate
+    learning_rate = learning_rate or default
+    return _Schedule(optax.adam(learning_rate), "Adam", learning_rate, steps)
+
+
+def _describe(recipe: Recipe, network: Network, settings: Settings) -> Training:
     is_private = recipe.noise_multiplier is not None
+    name = recipe.schedule.description
     return Training(
-        model=f"multilayer perceptron with one hidden layer of {settings.width} units",
-        inputs=_INPUTS,
-        optimizer="DP-SGD with Adam" if is_private else "Adam",
-        learning_rate=settings.learning_rate if is_private else settings.plain_learning_rate,
-        steps=recipe.steps,
+        model=network.description,
+        inputs=network.inputs,
+        optimizer=f"DP-SGD with {name}" if is_private else name,
+        learning_rate=recipe.schedule.learning_rate,
+        steps=recipe.schedule.steps,
         sampling_prob=settings.sampling_prob,
         noise_multiplier=recipe.noise_multiplier,
         clip_norm=settings.clip_norm if is_private else None,
         target_epsilon=recipe.target_epsilon,
     )
-
-
-def _evaluate(
-    network: models.MLP, params: Params, shadow_params: Params, dataset: Dataset
-) -> Evidence:
-    x = inputs(dataset)
-    return Evidence(
-        inputs=np.asarray(x),
-        labels=dataset.y,
-        logits=np.asarray(_logits(network, params, x)),
-        shadow_logits=training.shadows.outputs(
-            lambda p, row: _logits(network, p, row), shadow_params, x
-        ),
-    )
-
-
-def _network(partition: Partition, settings: Settings) -> models.MLP:
-    return models.MLP(widths=(settings.width,), num_classes=partition.pool.num_classes)
 
 
 def _sampler(size: int, partition: Partition, settings: Settings) -> sampling.Poisson:
@@ -235,22 +253,6 @@ def _sampler(size: int, partition: Partition, settings: Settings) -> sampling.Po
     # would have to charge for overflowing batches.
     capacity = min(size, sampler.capacity + partition.units.largest)
     return sampling.poisson(size, sampling_prob=settings.sampling_prob, capacity=capacity)
-
-
-def _logits(network: models.MLP, params: Params, x: Float[Array, "*n d"]) -> Float[Array, "*n c"]:
-    logits = network.apply(params, x)
-    assert isinstance(logits, jax.Array)
-    return logits
-
-
-def _loss(network: models.MLP) -> Loss:
-    def loss(params, example, key):
-        del key
-        x, y = example
-        logits = _logits(network, params, x)
-        return optax.softmax_cross_entropy_with_integer_labels(logits, y)
-
-    return loss
 
 
 def _checkpoints(folder: Path | None, name: str) -> training.Checkpoints | None:

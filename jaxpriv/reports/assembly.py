@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
-import numpy as np
 from jaxtyping import PRNGKeyArray
 
 import jaxpriv
@@ -27,6 +26,7 @@ from jaxpriv.defences.base import from_text
 from jaxpriv.metrics import verdict
 from jaxpriv.reports import (
     _assessment,
+    _networks,
     _report_wording,
     _training,
     findings,
@@ -99,11 +99,12 @@ def assemble(
     split_key, shadow_key, blind_key, *model_keys = jax.random.split(key, 4 + len(settings.epsilon))
     records = partition.partition_records(split_key, dataset, unit=settings.unit)
     shadow_is_member = units.halves(shadow_key, records.units, num_models=settings.shadows)
-    recipes = _training.recipes(records, settings, log=log)
+    network = _networks.network_for(dataset, settings)
+    recipes = _training.recipes(network, records, settings, log=log)
     log("attacking the inputs alone")
     blind = _assessment.blind_metrics(
         blind_key,
-        np.asarray(_training.inputs(records.pool)),
+        _networks.inputs(records.pool, settings),
         records.is_member,
         records.units,
         store=_assessment.Store(_below(folders.checkpoints, "attacks")),
@@ -115,6 +116,7 @@ def assemble(
         subject = _training.train(
             train_key,
             recipe,
+            network,
             records,
             shadow_is_member=shadow_is_member,
             settings=settings,

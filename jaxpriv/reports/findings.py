@@ -254,13 +254,14 @@ class Training:
     """Training of a model.
 
     model, inputs: descriptions of the network and of its inputs.
+    learning_rate: None if the optimiser came with the model.
     noise_multiplier, clip_norm, target_epsilon: parameters of DP-SGD; None without DP.
     """
 
     model: str
     inputs: str
     optimizer: str
-    learning_rate: float
+    learning_rate: float | None
     steps: _Count
     sampling_prob: _Share
     noise_multiplier: _NonNegative | None

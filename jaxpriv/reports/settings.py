@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from jaxpriv._names import RELATIONS, Relation
 
-__all__ = ["Missing", "Settings", "Unit", "read_toml"]
+__all__ = ["PRESETS", "Missing", "Settings", "Unit", "read_toml"]
 
 Unit = Literal["record", "group"]
 """Units of privacy of a report."""
@@ -27,10 +27,18 @@ Missing = Literal["refuse", "drop", "median"]
 
 _TRAINING = (
     "epsilon", "delta", "relation", "no_dp", "data", "label", "group", "exclude", "missing",
-    "unit", "shadows", "width", "sampling_prob", "clip_norm", "steps", "learning_rate",
-    "plain_steps", "plain_learning_rate",
+    "model", "tokens", "unit", "shadows", "width", "sampling_prob", "clip_norm", "steps",
+    "learning_rate", "plain_steps", "plain_learning_rate",
 )  # fmt: skip
 """Settings that do not apply to a report on a file of outputs."""
+
+_POSITIVE = (
+    "shadows", "tokens", "width", "clip_norm", "steps", "learning_rate", "plain_steps",
+    "plain_learning_rate", "attack_steps",
+)  # fmt: skip
+
+PRESETS = ("mlp", "cnn", "rnn", "transformer")
+"""Names of the networks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +64,12 @@ class Settings:
     """Column(s) of a table that are not inputs, such as identifiers."""
     missing: Missing = "refuse"
     """Treatment of missing values: refuse them, drop the records, or impute the median."""
+    model: str | None = None
+    """Network: mlp, cnn, rnn, transformer, or FILE.py:make, a function that returns a Flax module,
+    optionally with an optax optimiser and a number of steps. Default: cnn for images, rnn for
+    series, transformer with --tokens, else mlp."""
+    tokens: int | None = None
+    """Size of the vocabulary, if the records are rows of token ids. It is taken to be public."""
     scores: str | None = None
     """File SCORES.npz with outputs to report on; no model is trained."""
     unit: Unit | None = None
@@ -64,30 +78,29 @@ class Settings:
     """Defence(s) of the outputs of the model without DP, as NAME or NAME:ARG=VALUE,ARG=VALUE."""
     shadows: int = 16
     """Number of shadow models; even and at least 4."""
-    width: int = 256
-    """Width of the hidden layer."""
+    width: int | None = None
+    """Width of the hidden layer of a preset. Default: 256 (mlp), else 64."""
     sampling_prob: float = 0.1
     """Probability that a batch contains a given record."""
     clip_norm: float = 1.0
     """Clip norm of the per-example gradients of DP-SGD."""
-    steps: int = 400
-    """Number of DP-SGD steps."""
-    learning_rate: float = 0.01
-    """Learning rate of DP-SGD with Adam."""
-    plain_steps: int = 600
-    """Number of steps without DP."""
-    plain_learning_rate: float = 0.003
-    """Learning rate of Adam without DP."""
+    steps: int | None = None
+    """Number of DP-SGD steps. Default: that of the model file, else 400."""
+    learning_rate: float | None = None
+    """Learning rate of DP-SGD with Adam. Default: 0.01 (mlp), 0.005 (cnn), else 0.002."""
+    plain_steps: int | None = None
+    """Number of steps without DP. Default: that of the model file, else 600."""
+    plain_learning_rate: float | None = None
+    """Learning rate of Adam without DP. Default: 0.003 (mlp), else 0.001."""
     attack_steps: int = 1000
     """Number of training steps of each attack that trains a network."""
 
     def __post_init__(self) -> None:
         if self.scores is not None:
             self._check_scores_only()
-        for name in ("shadows", "width", "steps", "plain_steps", "attack_steps"):
-            _check_positive(name, getattr(self, name))
-        for name in ("clip_norm", "learning_rate", "plain_learning_rate"):
-            _check_positive(name, getattr(self, name))
+        for name in _POSITIVE:
+            if getattr(self, name) is not None:
+                _check_positive(name, getattr(self, name))
         if not 0 < self.sampling_prob <= 1:
             raise ValueError(
                 f"Expected 0 < sampling_prob <= 1, got sampling_prob={self.sampling_prob}."
@@ -99,6 +112,8 @@ class Settings:
                 f"Expected unit to be one of {', '.join(typing.get_args(Unit))}, got {self.unit!r}."
             )
         _check_one_of("missing", self.missing, typing.get_args(Missing))
+        if self.model is not None and ".py:" not in self.model:
+            _check_one_of("model", self.model, (*PRESETS, "FILE.py:make"))
         self._check_promise()
 
     def _check_promise(self) -> None:
@@ -145,8 +160,8 @@ def read_toml(path: str | Path) -> Settings:
       ...     path = pathlib.Path(folder, "settings.toml")
       ...     _ = path.write_text("no-dp = true\\nshadows = 32\\n")
       ...     settings = read_toml(path)
-      >>> settings.no_dp, settings.shadows, settings.width
-      (True, 32, 256)
+      >>> settings.no_dp, settings.shadows, settings.missing
+      (True, 32, 'refuse')
     """
     try:
         table = tomllib.loads(Path(path).read_text("utf8"))

@@ -9,7 +9,7 @@ import pytest
 from jaxpriv import accounting, data, metrics, reports, sampling, training
 from jaxpriv.attacks import evidence as evidence_lib
 from jaxpriv.attacks import suite
-from jaxpriv.reports import _training, assembly, partition
+from jaxpriv.reports import _networks, _training, assembly, partition
 from jaxpriv.reports.settings import Settings
 from tests.reports import examples
 
@@ -93,7 +93,8 @@ def test_the_promise_of_a_group_counts_its_records(monkeypatch):
         data.load("digits").subset(np.arange(120)), group=np.arange(120) // 3
     )
     split = partition.partition_records(KEY, digits, unit=None)
-    recipe = _training.recipes(split, SETTINGS, log=lambda message: None)[1]
+    network = _networks.network_for(digits, SETTINGS)
+    recipe = _training.recipes(network, split, SETTINGS, log=lambda message: None)[1]
     promise = _training.promise(recipe, split, SETTINGS)
     assert promise.unit == "group"
     stated = promise.stated()

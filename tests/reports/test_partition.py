@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jaxpriv import data
-from jaxpriv.reports import _training, partition
+from jaxpriv.reports import partition
 
 KEY = jax.random.key(3)
 
@@ -74,14 +74,3 @@ def test_what_cannot_be_split_is_one_line(digits, rows, group, unit, message):
     dataset = dataclasses.replace(digits.subset(np.arange(rows)), group=group)
     with pytest.raises(ValueError, match=message):
         partition.partition_records(KEY, dataset, unit=unit)
-
-
-def test_inputs_are_a_fixed_function_of_the_record():
-    x = np.array([[0.5, -1.0, 1.0, -np.e, 1e6]], np.float32)
-    one = data.Dataset(
-        x=np.repeat(x, 2, 0), y=np.array([0, 1]), name="one", num_classes=2, source="here"
-    )
-    expected = [0.5, -1, 1, -2, 1 + np.log(1e6)]
-    np.testing.assert_allclose(_training.inputs(one)[0], expected, rtol=1e-6)
-    images = dataclasses.replace(one, x=np.full((2, 3, 2, 1), 0.25, np.float32))
-    assert _training.inputs(images).shape == (2, 6)

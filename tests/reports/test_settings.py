@@ -43,7 +43,7 @@ def test_a_subject_and_a_promise_must_be_stated():
         Settings(delta=1e-4, relation="replace_one").check_subject()
 
 
-@pytest.mark.parametrize("name", ["shadows", "width", "label", "data", "unit", "no_dp", "epsilon"])
+@pytest.mark.parametrize("name", ["shadows", "width", "label", "data", "unit", "no_dp", "model"])
 def test_settings_of_training_are_refused_beside_scores(name):
     given = {"shadows": 8, "width": 3, "no_dp": True, "epsilon": (1.0,), "unit": "group"}
     with pytest.raises(
