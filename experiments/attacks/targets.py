@@ -95,14 +95,18 @@ class Victim:
         return self.module.apply(params, x)
 
     def _train(self) -> Any:
+        # A stored model belongs to the code of its loss, so it does not refer to this class.
+        module, batch_size = self.module, self.batch_size
+
         def loss(params, example, key):
             del key
             x, y = example
-            return optax.softmax_cross_entropy_with_integer_labels(self.apply(params, x), y)
+            logits: Any = module.apply(params, x)
+            return optax.softmax_cross_entropy_with_integer_labels(logits, y)
 
         def make_alg(size: int, hyper: None) -> training.Algorithm:
             del hyper
-            sampler = sampling.fixed_batch(size, batch_size=min(self.batch_size, size))
+            sampler = sampling.fixed_batch(size, batch_size=min(batch_size, size))
             return training.sgd(loss, optax.adam(1e-3), sampler)
 
         return training.shadows.train(
