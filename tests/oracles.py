@@ -6,6 +6,7 @@ import math
 
 import jax
 import numpy as np
+import pytest
 
 _UNOPTIMISED = {
     "xla_backend_optimization_level": 0,
@@ -62,6 +63,18 @@ def tree_norm(tree):
     return math.sqrt(
         sum(float(np.sum(np.asarray(x, np.float64) ** 2)) for x in jax.tree.leaves(tree))
     )
+
+
+def slow_after(count, cases):
+    """Marks all cases but the first as slow: `make test` runs some of each kind."""
+    params = []
+    for i, case in enumerate(cases):
+        values, marks, name = (case if isinstance(case, tuple) else (case,)), (), None
+        if isinstance(case, type(pytest.param())):
+            values, marks, name = case
+        slow = (pytest.mark.slow,) if i >= count else ()
+        params.append(pytest.param(*values, marks=(*marks, *slow), id=name))
+    return params
 
 
 def assert_lowers(function, *args):

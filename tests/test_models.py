@@ -40,7 +40,7 @@ def test_a_batch_is_one_example_after_the_other(name):
     np.testing.assert_allclose(together, [apply(params, row) for row in x], atol=1e-5)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", oracles.slow_after(3, NETWORKS))
 def test_products_have_ghost_norms(name):
     module, params, x = setup(name)
 

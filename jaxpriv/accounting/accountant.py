@@ -352,8 +352,8 @@ def max_steps(
 
     Example:
       >>> import jaxpriv as jp
-      >>> sampler = jp.sampling.poisson(10_000, sampling_prob=0.01)
-      >>> make_event = lambda steps: sampler.event(noise_multiplier=1.1, steps=steps)
+      >>> make_event = lambda steps: jp.accounting.poisson_event(
+      ...     noise_multiplier=1.1, sampling_prob=0.01, steps=steps)
       >>> budget = dict(epsilon=2.0, delta=1e-5, relation="add_or_remove_one")
       >>> jp.accounting.max_steps(make_event, **budget, at_most=10_000)
       1725

@@ -75,7 +75,7 @@ def run_report(command: Report, argv: Sequence[str]) -> _common.Answer:
     from jaxpriv import data, reports
 
     dataset = None
-    if settings.scores is None:
+    if settings.trains:
         name = settings.data or "digits"
         settings = dataclasses.replace(settings, data=name)
         dataset = data.load(
@@ -95,7 +95,7 @@ def run_report(command: Report, argv: Sequence[str]) -> _common.Answer:
     folders = reports.Folders(checkpoints=folder, evidence=folder / _EVIDENCE)
     try:
         if dataset is None:
-            report = reports.assemble_scores(key, settings, folders=folders, log=_common.log)
+            report = reports.assemble_outputs(key, settings, folders=folders, log=_common.log)
         else:
             report = reports.assemble(key, dataset, settings, folders=folders, log=_common.log)
     except ValueError:

@@ -1,6 +1,7 @@
 """Recurrent networks for series of numbers."""
 
 import flax.linen as nn
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 __all__ = ["RNN"]
@@ -25,5 +26,5 @@ class RNN(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "*b t d"]) -> Float[Array, "*b k"]:
-        outputs = nn.RNN(nn.OptimizedLSTMCell(self.width))(x)
+        outputs = jnp.asarray(nn.RNN(nn.OptimizedLSTMCell(self.width))(x))
         return nn.Dense(self.num_classes)(outputs[..., -1, :])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         subjects,
         wording,
     )
-    from jaxpriv.reports.assembly import Folders, assemble, assemble_scores
+    from jaxpriv.reports.assembly import Folders, assemble, assemble_outputs
     from jaxpriv.reports.findings import Report
     from jaxpriv.reports.page import as_json, read, render, schema, write
     from jaxpriv.reports.wording import summary
@@ -32,7 +32,7 @@ __all__ = [
     "Settings",
     "as_json",
     "assemble",
-    "assemble_scores",
+    "assemble_outputs",
     "assembly",
     "findings",
     "page",
@@ -54,7 +54,7 @@ _MODULE_OF = {
     "Report": "findings",
     "as_json": "page",
     "assemble": "assembly",
-    "assemble_scores": "assembly",
+    "assemble_outputs": "assembly",
     "read": "page",
     "render": "page",
     "schema": "page",

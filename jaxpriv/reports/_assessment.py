@@ -6,6 +6,7 @@ correction for all attacks (`verdict.compare`), and stored as findings.
 In the shapes below `n` counts records and `u` units of privacy.
 """
 
+import csv
 import hashlib
 import io
 import warnings
@@ -15,7 +16,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float, PRNGKeyArray, Shaped
+from jaxtyping import Bool, Float, Int, PRNGKeyArray, Shaped
 
 from jaxpriv import _files, _keys, audit, metrics, signals, units
 from jaxpriv.attacks import blind, suite
@@ -31,6 +32,12 @@ _ERROR = 0.05
 """Error probability that all attacks on a model share."""
 
 _MAX_ROC_POINTS = 200
+
+_NUM_EXPOSED = 10
+"""Number of members that are listed."""
+
+_FLAG_FPR = 0.01
+"""Share of the non-members that an attack may flag when it flags a member."""
 
 
 class Store:
@@ -130,6 +137,8 @@ def assess(
     unit: units.Units,
     delta: float,
     no_audit: str | None = None,
+    rows: Int[np.ndarray, " n"] | None = None,
+    table_path: Path | None = None,
     store: Store | None = None,
     log: Callable[[str], None] = lambda message: None,
 ) -> Findings:
@@ -143,6 +152,8 @@ def assess(
       unit: unit of each record; the score of a unit is the mean score of its records.
       delta: delta at which epsilon is bounded from below.
       no_audit: reason why no audit applies; None if a fair coin decided each unit's membership.
+      rows: number of each record in the user's data; None numbers them from 0.
+      table_path: .csv file for the scores of all records; None writes none.
       store: storage of scores; None stores nothing.
       log: receives progress messages.
 
@@ -177,6 +188,9 @@ def assess(
         lower_bound=None if no_audit else lambda *a: _one_run(*a, delta=delta).one_run or 0.0,
     )
     strongest = comparison.strongest
+    rows = np.arange(len(is_member)) if rows is None else rows
+    if table_path is not None:
+        _write_table(table_path, rows, is_member, evidence, scores)
     return Findings(
         attacks=tuple(
             _result(attack, canaries[attack.name], comparison.attacks[attack.name], gap)
@@ -191,6 +205,13 @@ def assess(
         audit=None if no_audit else _audit(comparison, canaries, unit, delta),
         no_audit=no_audit,
         num_shadows=evidence.num_shadows,
+        exposed=_exposed(
+            canaries,
+            strongest,
+            judged_units,
+            rows[judged],
+            None if evidence.labels is None else evidence.labels[judged],
+        ),
     )
 
 
@@ -250,6 +271,66 @@ def _roc(canaries: units.Canaries) -> findings.Roc:
         chosen = np.unique(np.append(0, np.searchsorted(rates, wanted, "right") - 1))
         rates, tpr = rates[chosen], tpr[chosen]
     return findings.Roc(fpr=tuple(rates.tolist()), tpr=tuple(tpr.tolist()))
+
+
+def _exposed(
+    canaries: dict[str, units.Canaries],
+    strongest: str,
+    unit: units.Units,
+    rows: Int[np.ndarray, " n"],
+    labels: Int[np.ndarray, " n"] | None,
+) -> tuple[findings.Exposed, ...]:
+    """Lists the member units with the highest scores of the strongest attack."""
+    is_flagged = [
+        canary.scores > _threshold(canary.scores[~canary.is_member]) for canary in canaries.values()
+    ]
+    num_flags = np.sum(is_flagged, axis=0)
+    _, first = np.unique(unit.index, return_index=True)
+    scores, is_member = canaries[strongest]
+    members = np.flatnonzero(is_member)
+    finite = np.nan_to_num(scores)
+    # Among equal scores, records that more attacks flag come first.
+    order = members[np.lexsort((-num_flags[members], -finite[members]))][:_NUM_EXPOSED]
+    if not unit.are_records:
+        labels = None
+    return tuple(
+        findings.Exposed(
+            row=int(rows[first[i]]),
+            label=None if labels is None else int(labels[first[i]]),
+            score=float(finite[i]),
+            num_flags=int(num_flags[i]),
+        )
+        for i in order
+    )
+
+
+def _threshold(nonmembers: Float[np.ndarray, " k"]) -> float:
+    """Returns the score that at most 1 % of the non-members exceed."""
+    allowed = int(_FLAG_FPR * len(nonmembers))
+    return float(np.sort(nonmembers)[len(nonmembers) - 1 - allowed])
+
+
+def _write_table(
+    path: Path,
+    rows: Int[np.ndarray, " n"],
+    is_member: Bool[np.ndarray, " n"],
+    evidence: Evidence,
+    scores: dict[str, Float[np.ndarray, " n"]],
+) -> None:
+    """Writes the scores of all records, readable by their owner only."""
+    columns: dict[str, Any] = {"row": rows.tolist(), "is_member": is_member.astype(int).tolist()}
+    for name, array in (("label", evidence.labels), ("group", evidence.unit_id)):
+        if array is not None:
+            columns[name] = array.tolist()
+    if evidence.revealed is not None:
+        columns["revealed"] = evidence.revealed.astype(int).tolist()
+    columns |= {name: values.tolist() for name, values in scores.items()}
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _files.write_whole(path, text.getvalue().encode(), private=True)
 
 
 def _one_run(

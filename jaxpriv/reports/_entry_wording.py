@@ -70,9 +70,14 @@ def recommendation(entry: Entry, *, seed: int | None) -> str:
     if entry.recommendation == "publish_with_dp":
         assert promise is not None
         text = f"Publish with differential privacy at epsilon {epsilon_text(promise.stated())}."
+        if promise.is_claim:
+            text = (
+                f"Publish if the claimed epsilon of {epsilon_text(promise.stated())} holds, which "
+                "this report cannot verify: check the accounting of the training."
+            )
         if findings.leaks:
             text += " The leak that the attacks find is within this guarantee."
-        if seed is not None:
+        if seed is not None and not promise.is_claim:
             text += (
                 " Train again without --seed first, since this report prints the seed, "
                 "from which the noise can be redrawn."
@@ -120,11 +125,15 @@ def model_sentences(entry: Entry, unit: Unit) -> list[str]:
     """Summarises the guarantee of a model and the attacks on it, in sentences."""
     sentences = []
     if entry.promise is not None:
-        label = "Vacuous guarantee" if entry.promise.vacuous else "Guarantee"
-        sentences.append(f"{label}: {guarantee_text(entry.promise.stated())}.")
+        label = "claimed guarantee" if entry.promise.is_claim else "guarantee"
+        label = f"vacuous {label}" if entry.promise.vacuous else label
+        note = ", which this report does not verify" if entry.promise.is_claim else ""
+        text = guarantee_text(entry.promise.stated())
+        sentences.append(f"{capitalised(label)}: {text}{note}.")
     sentences.append(attack_sentence(entry, unit))
     if entry.promise is not None and not entry.promise.vacuous:
-        bound = entry.promise.of("add_or_remove_one").advantage_bound
+        guarantee = entry.promise.of("add_or_remove_one") or entry.promise.stated()
+        bound = guarantee.advantage_bound
         sentences.append(
             "For every attack, true positive rate minus false positive rate is at most "
             f"{_rounding.up(100 * bound, decimals=0)}{NBSP}% in expectation over trainings."

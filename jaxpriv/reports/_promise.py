@@ -59,6 +59,37 @@ def guarantee(
     return Promise(unit=unit, relation=relation, guarantees=tuple(guarantees), vacuous=reasons)
 
 
+def claimed(*, epsilon: float, delta: float, relation: Relation, num_members: int) -> Promise:
+    """States a guarantee that the user names, for records.
+
+    Args:
+      epsilon, delta: the claim.
+      relation: its relation; nothing is known under the other.
+      num_members: number of records that the model is trained on.
+
+    Returns:
+      The promise, with reasons if it is vacuous.
+    """
+    advantage = identifiability.general_rho_alpha(epsilon, delta=delta)
+    stated = Guarantee(
+        unit="record",
+        size=1,
+        relation=relation,
+        epsilon=epsilon,
+        unbounded=False,
+        delta=delta,
+        advantage_bound=advantage,
+        rho_beta=identifiability.rho_beta(epsilon),
+        violation_probability=None,
+    )
+    reasons = verdict.why_vacuous(
+        epsilon=epsilon, delta=delta, num_examples=num_members, advantage_bound=advantage
+    )
+    return Promise(
+        unit="record", relation=relation, guarantees=(stated,), vacuous=reasons, is_claim=True
+    )
+
+
 def group_epsilon(
     event: "DpEvent", *, size: int, delta: float, relation: Relation, record_epsilon: float
 ) -> float:

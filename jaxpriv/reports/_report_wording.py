@@ -6,13 +6,15 @@ Verdict and recommendation of each model are in `_entry_wording`; their rules ar
 
 from collections.abc import Sequence
 
+from jaxpriv.reports._entry_wording import attack_sentence, recommendation
 from jaxpriv.reports._phrases import (
     NBSP,
     capitalised,
+    epsilon_text,
     interval,
     percent,
 )
-from jaxpriv.reports.findings import Data, Report, Training
+from jaxpriv.reports.findings import Data, Entry, Report, Training
 from jaxpriv.reports.settings import Unit
 
 _LIMITS = (
@@ -53,6 +55,54 @@ def headline(report: Report) -> str:
         f"{capitalised(data.name)}: {data.num_records:,} records{groups}; {data.num_members:,} "
         f"members (used for training), {data.num_nonmembers:,} non-members{population}."
     )
+
+
+def verdict(report: Report) -> list[str]:
+    """Sums a report up in three sentences: the leak, the price of privacy, what to do.
+
+    Of several models with DP, the one that may be published with the highest accuracy is named.
+    """
+    plain = [entry for entry in report.entries if entry.defence is None]
+    first = plain[0]
+    private = [
+        entry
+        for entry in plain
+        if entry.recommendation == "publish_with_dp" and entry.utility is not None
+    ]
+    chosen = max(private, key=lambda e: e.utility.test if e.utility else 0.0) if private else first
+    leak = attack_sentence(first, report.unit)
+    if len(plain) > 1:
+        leak = f"{first.name}: {leak[0].lower()}{leak[1:]}"
+    return [leak, _price(first, chosen, report.unit), _advice(report, first, chosen)]
+
+
+def _price(first: Entry, chosen: Entry, unit: Unit) -> str:
+    utility, guarantee = chosen.utility, chosen.promise
+    if utility is None:
+        return "The accuracy of the model is not known."
+    accuracy = (
+        f"an accuracy of {percent(utility.test)} on non-members (95{NBSP}% interval "
+        f"{interval(utility.test_interval, as_percent=True)})"
+    )
+    if chosen is first or first.utility is None:
+        return f"The model has {accuracy}."
+    assert guarantee is not None
+    count = len(chosen.findings.leaks)
+    found = "no attack finds a leak" if not count else f"{count} attacks find a leak"
+    return (
+        f"With differential privacy at epsilon {epsilon_text(guarantee.stated())} the model has "
+        f"{accuracy}, against {percent(first.utility.test)} without, and {found}."
+    )
+
+
+def _advice(report: Report, first: Entry, chosen: Entry) -> str:
+    seed = report.run.seed
+    if chosen is first:
+        return recommendation(first, seed=seed)
+    advice = f"{chosen.name}: {recommendation(chosen, seed=seed)}"
+    if first.recommendation == "do_not_publish":
+        advice += f" Do not publish the model {first.name[0].lower()}{first.name[1:]}."
+    return advice
 
 
 def blind_sentence(report: Report) -> str:

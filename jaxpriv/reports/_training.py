@@ -110,12 +110,12 @@ def recipes(
 
 def train(
     key: PRNGKeyArray,
+    *,
     recipe: Recipe,
     network: Network,
-    partition: Partition,
-    *,
-    shadow_is_member: Bool[np.ndarray, "m n"],
     settings: Settings,
+    records: Partition,
+    shadow_is_member: Bool[np.ndarray, "m n"],
     checkpoints: Path | None,
 ) -> Subject:
     """Trains the target and its shadow models, and evaluates them on all records.
@@ -124,20 +124,20 @@ def train(
       key: PRNG key.
       recipe: configuration of the training.
       network: network that is trained.
-      partition: members, non-members and population.
-      shadow_is_member: whether each shadow model is trained on each record of the pool.
       settings: settings of the report.
+      records: members, non-members and population.
+      shadow_is_member: whether each shadow model is trained on each record of the pool.
       checkpoints: folder for training checkpoints; None saves none.
 
     Returns:
       The subject.
     """
     x, population_x = (
-        _networks.inputs(part, settings) for part in (partition.pool, partition.population)
+        _networks.inputs(part, settings) for part in (records.pool, records.population)
     )
-    y = partition.pool.y
+    y = records.pool.y
     init_key, target_key, shadow_key = jax.random.split(key, 3)
-    members = np.flatnonzero(partition.is_member)
+    members = np.flatnonzero(records.is_member)
     state, _ = training.fit(
         target_key,
         recipe.make_alg(len(members), None),
@@ -176,16 +176,17 @@ def train(
     evidence = dataclasses.replace(
         evaluate(x, y),
         shadow_is_member=shadow_is_member,
-        unit_id=partition.units.index if partition.units.kind == "group" else None,
-        population=evaluate(population_x, partition.population.y),
+        unit_id=records.units.index if records.units.kind == "group" else None,
+        population=evaluate(population_x, records.population.y),
         predict=predict if settings.tokens is None else None,  # token ids are not perturbed
     )
     return Subject(
         name=recipe.name,
         evidence=evidence,
-        is_member=partition.is_member,
+        is_member=records.is_member,
         training=_describe(recipe, network, settings),
-        promise=promise(recipe, partition, settings),
+        promise=promise(recipe, records, settings),
+        rows=records.rows,
     )
 
 

@@ -5,6 +5,7 @@ The data flow is settings -> partition -> subjects with evidence -> findings -> 
 
 import dataclasses
 import datetime
+import functools
 import platform
 import re
 import time
@@ -27,8 +28,11 @@ from jaxpriv.metrics import verdict
 from jaxpriv.reports import (
     _assessment,
     _networks,
+    _predicted,
+    _promise,
     _report_wording,
     _training,
+    _user_training,
     findings,
     partition,
     subjects,
@@ -37,7 +41,7 @@ from jaxpriv.reports.findings import Entry, Report
 from jaxpriv.reports.settings import Settings, Unit
 from jaxpriv.reports.subjects import Subject
 
-__all__ = ["Folders", "assemble", "assemble_scores", "examine"]
+__all__ = ["Folders", "assemble", "assemble_outputs", "examine"]
 
 _AUDIT_DELTA = 1e-5
 """Delta at which epsilon is bounded from below if the settings have no delta."""
@@ -64,6 +68,7 @@ def assemble(
     dataset: Dataset,
     settings: Settings,
     *,
+    train: _user_training.Train | None = None,
     attacks: Sequence[suite.Attack] | None = None,
     folders: Folders = _NO_FOLDERS,
     log: _Log = lambda message: None,
@@ -73,7 +78,10 @@ def assemble(
     Args:
       key: PRNG key; anyone who has it can redraw the noise.
       dataset: records of members, non-members and population.
-      settings: settings of the report.
+      settings: settings of the report; with `train` those with `no_dp`.
+      train: `train(key, records) -> predict`, which trains a model of any framework on a data set
+        and returns `predict(x [n, ...]) -> logits [n, c]`; called once for the target and once for
+        each shadow model. None trains the network of the settings.
       attacks: table of attacks; None takes `attacks.suite.attacks`.
       folders: folders for checkpoints and evidence.
       log: receives progress messages.
@@ -99,33 +107,45 @@ def assemble(
     split_key, shadow_key, blind_key, *model_keys = jax.random.split(key, 4 + len(settings.epsilon))
     records = partition.partition_records(split_key, dataset, unit=settings.unit)
     shadow_is_member = units.halves(shadow_key, records.units, num_models=settings.shadows)
-    network = _networks.network_for(dataset, settings)
-    recipes = _training.recipes(network, records, settings, log=log)
+    if train is None:
+        network = _networks.network_for(dataset, settings)
+        inputs = _networks.inputs(records.pool, settings)
+        trainings = [
+            (
+                recipe.name,
+                recipe.noise_multiplier is None,
+                functools.partial(
+                    _training.train, recipe=recipe, network=network, settings=settings
+                ),
+            )
+            for recipe in _training.recipes(network, records, settings, log=log)
+        ]
+    else:
+        _user_training.check(train, settings)
+        inputs = records.pool.x
+        trainings = [("Given training", True, functools.partial(_user_training.train, train))]
     log("attacking the inputs alone")
     blind = _assessment.blind_metrics(
         blind_key,
-        _networks.inputs(records.pool, settings),
+        inputs,
         records.is_member,
         records.units,
         store=_assessment.Store(_below(folders.checkpoints, "attacks")),
     )
     entries: list[Entry] = []
-    for i, (model_key, recipe) in enumerate(zip(model_keys, recipes, strict=True)):
-        log(f"{recipe.name}: training the target and {settings.shadows} shadow models")
+    for i, (model_key, (name, is_plain, run)) in enumerate(zip(model_keys, trainings, strict=True)):
+        log(f"{name}: training the target and {settings.shadows} shadow models")
         train_key, attack_key = jax.random.split(model_key)
-        subject = _training.train(
+        subject = run(
             train_key,
-            recipe,
-            network,
-            records,
+            records=records,
             shadow_is_member=shadow_is_member,
-            settings=settings,
             checkpoints=_below(folders.checkpoints, f"model-{i}"),
         )
         entries += examine(
             attack_key,
             subject,
-            defences=defences if recipe.noise_multiplier is None else (),
+            defences=defences if is_plain else (),
             attacks=_table_for_logits(settings) if attacks is None else attacks,
             unit=records.units,
             delta=_AUDIT_DELTA if settings.delta is None else settings.delta,
@@ -142,7 +162,7 @@ def assemble(
     )
 
 
-def assemble_scores(
+def assemble_outputs(
     key: PRNGKeyArray,
     settings: Settings,
     *,
@@ -150,20 +170,21 @@ def assemble_scores(
     folders: Folders = _NO_FOLDERS,
     log: _Log = lambda message: None,
 ) -> Report:
-    """Attacks the outputs of a model in a file, without training a model.
+    """Attacks the outputs of a trained model, from a file or by queries.
 
     Args:
       key: PRNG key, for attacks that train or draw.
-      settings: settings with `scores`.
+      settings: settings with `scores`, or with `predict`, `members` and `nonmembers`.
       attacks: table of attacks; None takes `attacks.suite.attacks`.
       folders: folders for checkpoints and evidence.
       log: receives progress messages.
 
     Returns:
-      The report, without a guarantee.
+      The report, with the guarantee that the settings claim, if any.
 
     Raises:
-      ValueError: if the file is damaged or has no `is_member`, or if a defence is impossible.
+      ValueError: if a file is damaged or has no `is_member`, the user's function fails, or a
+        defence is impossible.
 
     Example:
       >>> import tempfile
@@ -171,16 +192,20 @@ def assemble_scores(
       >>> with tempfile.TemporaryDirectory() as folder:
       ...     path = f"{folder}/clinic.npz"
       ...     np.savez(path, scores=np.arange(60), is_member=np.arange(60) >= 30)
-      ...     report = assemble_scores(jax.random.key(0), Settings(scores=path))
+      ...     report = assemble_outputs(jax.random.key(0), Settings(scores=path))
       >>> report.entries[0].findings.leaks, report.entries[0].recommendation
       (('signals',), 'do_not_publish')
     """
     started = time.monotonic()
-    path = settings.scores
-    if path is None:
-        raise ValueError("Expected settings with scores, got none.")
+    if settings.trains:
+        raise ValueError("Expected settings with scores or predict, got none.")
     defences = _defences(settings)
-    subject = subjects.from_scores(path)
+    if settings.scores is None:
+        subject, described = _predicted.load(settings, log=log)
+    else:
+        subject = subjects.from_scores(settings.scores)
+        described = subjects.describe_scores(settings.scores, subject)
+    subject = subject._replace(promise=_claim(settings, subject))
     unit = units.of_records(len(subject.evidence), group=subject.evidence.unit_id)
     blind_key, attack_key = jax.random.split(key)
     blind = None
@@ -199,13 +224,13 @@ def assemble_scores(
         defences=defences,
         attacks=_table(settings) if attacks is None else attacks,
         unit=unit,
-        delta=_AUDIT_DELTA,
+        delta=_AUDIT_DELTA if settings.delta is None else settings.delta,
         no_audit="how members were chosen is not known",
         folders=folders,
         log=log,
     )
     kind: Unit = "group" if unit.kind == "group" else "record"
-    return _report(settings, subjects.describe_scores(path, subject), kind, blind, entries, started)
+    return _report(settings, described, kind, blind, entries, started)
 
 
 def examine(
@@ -268,12 +293,16 @@ def examine(
             unit=unit,
             delta=delta,
             no_audit=no_audit,
+            rows=subject.rows,
+            table_path=_below(folders.evidence, f"{_file_name(name)}.csv"),
             store=_assessment.Store(_below(folders.checkpoints, f"attacks/{_file_name(name)}")),
             log=log,
         )
-        file = None
+        file, table = None, None
         if folders.evidence is not None:
-            file = f"{folders.evidence.name}/{_file_name(name)}.npz"
+            file, table = (
+                f"{folders.evidence.name}/{_file_name(name)}.{suffix}" for suffix in ("npz", "csv")
+            )
             _save_evidence(folders.evidence / f"{_file_name(name)}.npz", evidence, subject)
         entries.append(
             Entry(
@@ -285,6 +314,7 @@ def examine(
                 findings=result,
                 recommendation=_recommend(result, subject.promise),
                 evidence=file,
+                scores=table,
             )
         )
     return entries
@@ -314,12 +344,27 @@ def _recommend(
     result: findings.Findings, promise: findings.Promise | None
 ) -> verdict.Recommendation:
     bound = None if result.audit is None else result.audit.one_run
-    epsilon = None if promise is None else promise.of(_assessment.AUDIT_RELATION).epsilon
+    epsilon = None
+    if promise is not None:
+        # An audit bounds epsilon from below under its own relation.
+        audited = None if bound is None else promise.of(_assessment.AUDIT_RELATION)
+        epsilon = (audited or promise.stated()).epsilon
     return verdict.recommend(
         leaks=bool(result.leaks),
         promised_epsilon=epsilon,
         vacuous=promise is not None and bool(promise.vacuous),
         epsilon_lower_bound=bound,
+    )
+
+
+def _claim(settings: Settings, subject: Subject) -> findings.Promise | None:
+    if settings.claimed_epsilon is None or settings.delta is None or settings.relation is None:
+        return None
+    return _promise.claimed(
+        epsilon=settings.claimed_epsilon,
+        delta=settings.delta,
+        relation=settings.relation,
+        num_members=int(subject.is_member.sum()),
     )
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "Audit",
     "Data",
     "Entry",
+    "Exposed",
     "Findings",
     "Guarantee",
     "Metrics",
@@ -150,6 +151,22 @@ class Slices:
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
+class Exposed:
+    """A member record or group with a high score of the strongest attack.
+
+    row: number of the record, or of the first record of the group, in the data; from 0.
+    label: class of the record; None for groups and without labels.
+    score: score of the strongest attack.
+    num_flags: number of attacks whose score exceeds that of all but 1 % of the non-members.
+    """
+
+    row: _Count
+    label: _Count | None
+    score: float
+    num_flags: _Count
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
 class Audit:
     """Lower bounds on epsilon, from the attack with the largest bound.
 
@@ -178,6 +195,7 @@ class Findings:
     gap_baseline: balanced accuracy of calling correctly classified records members.
     audit: lower bounds on epsilon; None if `no_audit` gives a reason.
     num_shadows: number of shadow models.
+    exposed: the members with the highest scores of the strongest attack.
     """
 
     attacks: Annotated[tuple[AttackResult, ...], Field(min_length=1)]
@@ -190,6 +208,7 @@ class Findings:
     audit: Audit | None
     no_audit: str | None
     num_shadows: _Count
+    exposed: tuple[Exposed, ...] = ()
 
     def attack(self, name: str) -> AttackResult:
         """Returns the result of an attack by name."""
@@ -229,24 +248,27 @@ class Promise:
     guarantees: guarantees for records and, if groups are the unit, for groups, under both
       relations.
     vacuous: reasons why the stated guarantee does not protect; empty if it does.
+    is_claim: whether the guarantee was stated by the user, and not accounted for.
     """
 
     unit: Unit
     relation: Relation
     guarantees: tuple[Guarantee, ...]
     vacuous: tuple[str, ...]
+    is_claim: bool = False
 
-    def of(self, relation: Relation) -> Guarantee:
-        """Returns the guarantee of the report's unit under a relation."""
-        return next(
-            guarantee
-            for guarantee in self.guarantees
-            if (guarantee.unit, guarantee.relation) == (self.unit, relation)
-        )
+    def of(self, relation: Relation) -> Guarantee | None:
+        """Returns the guarantee of the report's unit under a relation, if there is one."""
+        for guarantee in self.guarantees:
+            if (guarantee.unit, guarantee.relation) == (self.unit, relation):
+                return guarantee
+        return None
 
     def stated(self) -> Guarantee:
         """Returns the guarantee of the report's unit under the report's relation."""
-        return self.of(self.relation)
+        guarantee = self.of(self.relation)
+        assert guarantee is not None
+        return guarantee
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
@@ -294,6 +316,7 @@ class Entry:
 
     defence: title of the defence of its outputs; None without a defence.
     evidence: name of the file with the evidence of the attacks; None if none was saved.
+    scores: name of the table with the scores of all records; None if none was saved.
     """
 
     name: str
@@ -304,6 +327,7 @@ class Entry:
     findings: Findings
     recommendation: Recommendation
     evidence: str | None
+    scores: str | None = None
 
     def exceeds_promise(self) -> bool:
         """Returns whether the lower bound for every mechanism is above the guarantee.
@@ -313,8 +337,10 @@ class Entry:
         audit = self.findings.audit
         if audit is None or self.promise is None:
             return False
-        epsilon = self.promise.of(audit.relation).epsilon
-        return epsilon is not None and audit.one_run > epsilon
+        guarantee = self.promise.of(audit.relation)
+        if guarantee is None or guarantee.epsilon is None:
+            return False
+        return audit.one_run > guarantee.epsilon
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)

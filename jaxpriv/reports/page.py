@@ -10,7 +10,7 @@ import jinja2
 import pydantic
 
 from jaxpriv import _files, _rounding, identifiability
-from jaxpriv.reports import _entry_wording, _phrases, _report_wording, plots
+from jaxpriv.reports import _annex, _entry_wording, _phrases, _report_wording, plots
 from jaxpriv.reports.findings import Report
 
 __all__ = ["as_json", "read", "render", "schema", "write"]
@@ -36,7 +36,7 @@ def render(report: Report) -> str:
       ...     path = f"{folder}/clinic.npz"
       ...     np.savez(path, scores=np.arange(60) % 30, is_member=np.arange(60) < 30)
       ...     settings = reports.Settings(scores=path)
-      ...     report = reports.assemble_scores(jax.random.key(0), settings)
+      ...     report = reports.assemble_outputs(jax.random.key(0), settings)
       >>> html = render(report)
       >>> "<h1>Privacy report: clinic</h1>" in html, html.count("<svg")
       (True, 3)
@@ -59,6 +59,8 @@ def render(report: Report) -> str:
         odds=identifiability.odds_in_words,
         aucs=_aucs(report),
         bounds=plots.bounds_svg(_bounds(report), unit=report.unit),
+        utility=_utility(report),
+        annex=_annex,
         roc=plots.roc_svg(_curves(report), smallest=_smallest_rate(report)),
     )
 
@@ -84,7 +86,7 @@ def write(report: Report, out: str | os.PathLike[str]) -> Path:
       ...     path = f"{folder}/clinic.npz"
       ...     np.savez(path, scores=np.arange(60) % 30, is_member=np.arange(60) < 30)
       ...     settings = reports.Settings(scores=path)
-      ...     report = reports.assemble_scores(jax.random.key(0), settings)
+      ...     report = reports.assemble_outputs(jax.random.key(0), settings)
       ...     page = write(report, f"{folder}/report")
       ...     names = sorted(path.name for path in page.parent.iterdir())
       >>> names
@@ -117,7 +119,7 @@ def as_json(report: Report) -> dict[str, object]:
       ...     path = f"{folder}/clinic.npz"
       ...     np.savez(path, scores=np.arange(60) % 30, is_member=np.arange(60) < 30)
       ...     settings = reports.Settings(scores=path)
-      ...     report = reports.assemble_scores(jax.random.key(0), settings)
+      ...     report = reports.assemble_outputs(jax.random.key(0), settings)
       >>> as_json(report)["unit"]
       'record'
     """
@@ -144,7 +146,7 @@ def read(path: str | os.PathLike[str]) -> Report:
       ...     path = f"{folder}/clinic.npz"
       ...     np.savez(path, scores=np.arange(60) % 30, is_member=np.arange(60) < 30)
       ...     settings = reports.Settings(scores=path)
-      ...     report = reports.assemble_scores(jax.random.key(0), settings)
+      ...     report = reports.assemble_outputs(jax.random.key(0), settings)
       ...     page = write(report, folder)
       ...     restored = read(page.with_name("report.json"))
       >>> restored == report
@@ -202,16 +204,38 @@ def _aucs(report: Report) -> str:
     return plots.intervals_svg(list(titles), series, x="AUC (0.5 is guessing)")
 
 
+def _utility(report: Report) -> str:
+    """Draws the accuracy of each model without defence; '' for fewer than two models."""
+    measured = [
+        (entry.name, entry.utility)
+        for entry in report.entries
+        if entry.utility is not None and entry.defence is None
+    ]
+    if len(measured) < 2:
+        return ""
+    points = [
+        (utility.test_interval[0], utility.test, utility.test_interval[1])
+        for _, utility in measured
+    ]
+    return plots.intervals_svg(
+        [name for name, _ in measured],
+        [plots.Intervals("", points)],
+        x="accuracy on non-members (dotted: most frequent class)",
+        mark=measured[0][1].majority,
+    )
+
+
 def _bounds(report: Report) -> list[plots.Bounds]:
     """Returns audit and guarantee of each model, both for a unit added or removed."""
     rows = []
     for entry in report.entries:
-        audit, promise = entry.findings.audit, entry.promise
+        audit = entry.findings.audit
+        guarantee = entry.promise and entry.promise.of("add_or_remove_one")
         rows.append(
             plots.Bounds(
                 name=entry.name,
                 lower=None if audit is None else audit.one_run,
-                upper=None if promise is None else promise.of("add_or_remove_one").epsilon,
+                upper=guarantee and guarantee.epsilon,
             )
         )
     return rows

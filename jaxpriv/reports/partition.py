@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Bool, PRNGKeyArray
+from jaxtyping import Bool, Int, PRNGKeyArray
 
 from jaxpriv import units
 from jaxpriv.data import Dataset, num_duplicates
@@ -29,12 +29,14 @@ class Partition(NamedTuple):
     population: records on which no model is trained.
     is_member: whether the target is trained on each record of the pool.
     units: unit of privacy of each record of the pool.
+    rows: number of each record of the pool in the data.
     """
 
     pool: Dataset
     population: Dataset
     is_member: Bool[np.ndarray, " n"]
     units: units.Units
+    rows: Int[np.ndarray, " n"]
 
 
 def partition_records(key: PRNGKeyArray, dataset: Dataset, *, unit: Unit | None) -> Partition:
@@ -83,6 +85,7 @@ def partition_records(key: PRNGKeyArray, dataset: Dataset, *, unit: Unit | None)
         population=dataset.subset(is_population),
         is_member=is_member,
         units=pool_units,
+        rows=np.flatnonzero(~is_population),
     )
 
 

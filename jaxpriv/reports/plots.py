@@ -114,13 +114,16 @@ def roc_svg(curves: Sequence[Curve], *, smallest: float) -> str:
         return _svg(figure, title="ROC curves on logarithmic axes")
 
 
-def intervals_svg(labels: Sequence[str], series: Sequence[Intervals], *, x: str) -> str:
+def intervals_svg(
+    labels: Sequence[str], series: Sequence[Intervals], *, x: str, mark: float = 0.5
+) -> str:
     """Draws values with intervals, in a row for each label and a colour for each series.
 
     Args:
       labels: labels of the rows, from the top.
       series: values and intervals of each row; None leaves a row empty.
-      x: label of the horizontal axis, on which a line marks 0.5.
+      x: label of the horizontal axis.
+      mark: value at which a dotted line is drawn, such as that of guessing.
 
     Returns:
       An <svg> element.
@@ -135,7 +138,7 @@ def intervals_svg(labels: Sequence[str], series: Sequence[Intervals], *, x: str)
         height = 1.1 + 0.2 * len(series) + len(labels) * (0.14 + 0.09 * len(series))
         figure = Figure(figsize=(6.6, height), layout="constrained")
         axes = figure.add_subplot()
-        axes.axvline(0.5, color=_SOFT, lw=1, ls=":")
+        axes.axvline(mark, color=_SOFT, lw=1, ls=":")
         for i, (intervals, colour) in enumerate(zip(series, _colours(len(series)), strict=True)):
             shift = 0.62 * ((i + 0.5) / len(series) - 0.5)
             points = [(row, p) for row, p in enumerate(intervals.points) if p is not None]
@@ -147,7 +150,8 @@ def intervals_svg(labels: Sequence[str], series: Sequence[Intervals], *, x: str)
         axes.set_xlabel(x)
         axes.tick_params(axis="y", length=0)
         axes.grid(axis="x", lw=0.8)
-        figure.legend(loc="outside lower left", frameon=False)
+        if any(intervals.name for intervals in series):
+            figure.legend(loc="outside lower left", frameon=False)
         return _svg(figure, title=x)
 
 

@@ -11,6 +11,7 @@ Example:
 import math
 import tomllib
 import typing
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -30,11 +31,14 @@ _TRAINING = (
     "model", "tokens", "unit", "shadows", "width", "sampling_prob", "clip_norm", "steps",
     "learning_rate", "plain_steps", "plain_learning_rate",
 )  # fmt: skip
-"""Settings that do not apply to a report on a file of outputs."""
+"""Settings that do not apply to a report on outputs."""
+
+_READING = ("label", "group", "exclude", "missing")
+"""Settings of the files of records, which also apply with --predict."""
 
 _POSITIVE = (
     "shadows", "tokens", "width", "clip_norm", "steps", "learning_rate", "plain_steps",
-    "plain_learning_rate", "attack_steps",
+    "plain_learning_rate", "attack_steps", "claimed_epsilon",
 )  # fmt: skip
 
 PRESETS = ("mlp", "cnn", "rnn", "transformer")
@@ -72,6 +76,19 @@ class Settings:
     """Size of the vocabulary, if the records are rows of token ids. It is taken to be public."""
     scores: str | None = None
     """File SCORES.npz with outputs to report on; no model is trained."""
+    predict: str | None = None
+    """FILE.py:predict, a function predict(x [n, ...]) -> logits or probabilities [n, classes] of a
+    trained model to report on. Requires --members and --nonmembers; no model is trained."""
+    members: str | None = None
+    """Records that the model of --predict was trained on, as for --data."""
+    nonmembers: str | None = None
+    """Records of the same distribution that it was not trained on, as for --data."""
+    shadows_file: str | None = None
+    """File .npz with shadow_logits [m, n, classes] and shadow_is_member [m, n] for the records of
+    --members, then --nonmembers. Default: attacks without shadow models."""
+    claimed_epsilon: float | None = None
+    """Epsilon that was promised for the outputs of --scores or --predict, with --delta and
+    --relation; the report states it and cannot verify it."""
     unit: Unit | None = None
     """Unit of privacy. Default: group where the data have groups, else record."""
     defence: tuple[str, ...] = ()
@@ -96,8 +113,7 @@ class Settings:
     """Number of training steps of each attack that trains a network."""
 
     def __post_init__(self) -> None:
-        if self.scores is not None:
-            self._check_scores_only()
+        self._check_outputs()
         for name in _POSITIVE:
             if getattr(self, name) is not None:
                 _check_positive(name, getattr(self, name))
@@ -131,14 +147,44 @@ class Settings:
 
     def check_subject(self) -> None:
         """Raises ValueError unless the settings state the subject and its guarantee."""
-        if self.scores is None and self.no_dp == bool(self.epsilon):
+        if self.trains and self.no_dp == bool(self.epsilon):
             raise ValueError("Expected either --epsilon with --delta and --relation, or --no-dp.")
 
-    def _check_scores_only(self) -> None:
-        given = [name for name in _TRAINING if getattr(self, name) != _default(name)]
+    @property
+    def trains(self) -> bool:
+        """Whether models are trained, rather than outputs of a trained one examined."""
+        return self.scores is None and self.predict is None
+
+    def _check_outputs(self) -> None:
+        """Checks the settings of a report on outputs."""
+        needs_predict = ("members", "nonmembers", "shadows_file")
+        if self.predict is None:
+            self.refuse(needs_predict, "without --predict")
+        else:
+            if self.scores is not None:
+                raise ValueError("Expected one of --scores and --predict, got both.")
+            if ".py:" not in self.predict:
+                raise ValueError(f"Expected FILE.py:predict for --predict, got {self.predict!r}.")
+            if self.members is None or self.nonmembers is None:
+                raise ValueError("Expected --members and --nonmembers with --predict.")
+        if self.trains:
+            self.refuse(("claimed_epsilon",), "without --scores or --predict")
+            return
+        given = "--predict" if self.scores is None else "--scores"
+        allowed = () if self.scores else _READING
+        if self.claimed_epsilon is not None:
+            if self.delta is None or self.relation is None:
+                raise ValueError("Expected --delta and --relation with --claimed-epsilon.")
+            allowed = (*allowed, "delta", "relation")
+        refused = [name for name in _TRAINING if name not in allowed]
+        self.refuse(refused, f"with {given}: no model is trained")
+
+    def refuse(self, names: Sequence[str], reason: str) -> None:
+        """Raises ValueError if one of the named settings differs from its default."""
+        given = [name for name in names if getattr(self, name) != _default(name)]
         if given:
             flags = [f"--{name.replace('_', '-')}" for name in given]
-            raise ValueError(f"Expected no {', '.join(flags)} with --scores: no model is trained.")
+            raise ValueError(f"Expected no {', '.join(flags)} {reason}.")
 
 
 def read_toml(path: str | Path) -> Settings:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 
 from jaxpriv import units
 from jaxpriv.attacks import evidence as evidence_lib
@@ -25,6 +25,7 @@ class Subject(NamedTuple):
     evidence: outputs and records that its attackers have.
     is_member: whether the model was trained on each record.
     training, promise: training and guarantee; None if unknown.
+    rows: number of each record in the user's data; None if the records are all of the data.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Subject(NamedTuple):
     is_member: Bool[np.ndarray, " n"]
     training: Training | None
     promise: Promise | None
+    rows: Int[np.ndarray, " n"] | None = None
 
 
 def from_scores(path: str | os.PathLike[str]) -> Subject:

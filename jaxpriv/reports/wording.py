@@ -28,7 +28,7 @@ def summary(report: Report) -> str:
       ...     path = f"{folder}/clinic.npz"
       ...     np.savez(path, scores=np.arange(60) % 30, is_member=np.arange(60) < 30)
       ...     settings = reports.Settings(scores=path)
-      ...     report = reports.assemble_scores(jax.random.key(0), settings)
+      ...     report = reports.assemble_outputs(jax.random.key(0), settings)
       >>> lines = summary(report).splitlines()
       >>> lines[0]
       'Clinic: 60 records; 30 members (used for training), 30 non-members.'

@@ -95,13 +95,16 @@ MIXED = dp.ComposedDpEvent(
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(
     "event",
-    [
-        pytest.param(truncated(1000, 0.05, 60, 2.5, 100), id="often truncated"),
-        pytest.param(truncated(500, 0.1, 20, 2.0, 20), id="always truncated"),
-        pytest.param(MIXED, id="mixed"),
-        pytest.param(poisson(0.8, 0.3, 1), id="one step"),
-        pytest.param(poisson(2.0, 0.99, 3), id="nearly all"),
-    ],
+    oracles.slow_after(
+        2,
+        [
+            pytest.param(truncated(1000, 0.05, 60, 2.5, 100), id="often truncated"),
+            pytest.param(MIXED, id="mixed"),
+            pytest.param(truncated(500, 0.1, 20, 2.0, 20), id="always truncated"),
+            pytest.param(poisson(0.8, 0.3, 1), id="one step"),
+            pytest.param(poisson(2.0, 0.99, 3), id="nearly all"),
+        ],
+    ),
 )
 def test_dp_accounting_agrees(event, relation):
     oracle = pld.PLDAccountant(ORACLE[relation]).compose(event)
@@ -218,7 +221,9 @@ def test_a_small_capacity_turns_epsilon_4_into_18():
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(
     ("q", "steps", "epsilon"),
-    [(0.02, 1500, 0.01), (0.02, 1500, 4.0), (0.2, 50, 100.0), (1.0, 30, 2.0)],
+    oracles.slow_after(
+        1, [(0.02, 1500, 4.0), (0.02, 1500, 0.01), (0.2, 50, 100.0), (1.0, 30, 2.0)]
+    ),
 )
 def test_calibrated_noise_spends_the_budget_and_no_more(q, steps, epsilon, relation):
     z = accounting.calibrate(
@@ -228,6 +233,7 @@ def test_calibrated_noise_spends_the_budget_and_no_more(q, steps, epsilon, relat
     assert 0.999 * epsilon <= spent(z, q, steps, 1e-5, relation) <= epsilon
 
 
+@pytest.mark.slow
 def test_calibration_with_truncated_batches():
     sampler = sampling.poisson(1000, sampling_prob=0.2)
     z = accounting.calibrate(sampler, steps=500, epsilon=8.0, delta=9e-4, relation=REPLACE)
@@ -291,6 +297,7 @@ def test_max_steps_agrees_with_epsilon_where_the_grids_differ():
     assert steps == 31_941
 
 
+@pytest.mark.slow
 def test_max_steps_is_the_last_that_fits():
     make_event = functools.partial(poisson, 1.6, 0.2)
     max_steps = functools.partial(accounting.max_steps, make_event, delta=1e-3, relation=ADD)
@@ -311,6 +318,7 @@ def test_max_steps_is_the_last_that_fits():
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=5)
 @given(
     st.floats(-0.5, 2).map(lambda x: 10.0**x),
@@ -348,12 +356,12 @@ def test_a_query_changes_nothing():
 
 
 def test_delta_of_one_over_n_warns_the_caller_once():
-    event = truncated(1000, 0.05, 100, 1.0, 5)
+    event = truncated(1000, 0.05, 100, 3.0, 2)
     calls = [
         lambda: accounting.epsilon(event, delta=1e-3, relation=ADD),
         lambda: accounting.epsilon_curve(event, [1, 2], delta=1e-3, relation=ADD),
         lambda: accounting.max_steps(
-            lambda t: truncated(1000, 0.05, 100, 1.0, t),
+            lambda t: truncated(1000, 0.05, 100, 3.0, t),
             epsilon=1.0,
             delta=1e-3,
             relation=ADD,

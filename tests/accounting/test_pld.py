@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from jaxpriv.accounting import _losses, _pld, gaussian
+from tests import oracles
 
 RELATIONS = ("add_or_remove_one", "replace_one")
 
@@ -25,7 +26,7 @@ def on_grid(z, q, steps, delta, relation, interval, monkeypatch):
     return _pld.epsilon(_pld.compose(losses, steps), delta)
 
 
-@pytest.mark.parametrize("mu", [0.001, 0.05, 2.0])
+@pytest.mark.parametrize("mu", oracles.slow_after(1, [0.05, 0.001, 2.0]))
 @pytest.mark.parametrize("steps", [1, 10_000])
 def test_gaussians_are_bounded_from_above_and_tightly(mu, steps):
     for delta in (1e-3, 1e-6, 1e-9):
@@ -50,7 +51,9 @@ def test_the_interval_adapts(z, q, steps, delta, epsilon):
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize(("z", "q", "steps"), [(1.0, 1e-3, 100), (30.0, 0.9, 10_000)])
+@pytest.mark.parametrize(
+    ("z", "q", "steps"), oracles.slow_after(1, [(1.0, 1e-3, 100), (30.0, 0.9, 10_000)])
+)
 def test_a_finer_grid_is_lower_and_hardly_so(z, q, steps, relation, monkeypatch):
     for delta in (1e-3, 1e-6):
         event = {_losses.Step(z, q): 1}

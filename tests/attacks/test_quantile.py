@@ -190,7 +190,7 @@ def overfitted():
     return quantile.fit(jax.random.key(0), x, s, fprs=(0.5, 0.1, 0.01), training=options)
 
 
-@pytest.mark.parametrize("fpr", [0.1, 0.01])
+@pytest.mark.parametrize("fpr", oracles.slow_after(1, [0.1, 0.01]))
 def test_a_calibration_draw_has_the_rate_of_its_beta_law(overfitted, fpr):
     """Averaged over 200 draws of the calibration part, the rate is the one asked for."""
     rng, size, fresh = np.random.default_rng(1), 300, 4000

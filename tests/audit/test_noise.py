@@ -94,6 +94,7 @@ def test_weakly_correlated_steps_are_caught():
         assert check(residuals).rejected == ("lags",)
 
 
+@pytest.mark.slow
 def test_right_noise_is_rejected_as_rarely_as_stated():
     """The number of rejections of 200 at level 0.05 is above 18 with probability 0.4 %."""
     rejected = sum(

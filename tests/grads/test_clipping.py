@@ -99,7 +99,9 @@ LOSSES = [
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.__name__)
-@pytest.mark.parametrize("make", [grads.clipped_grad, grads.explicit_clipped_grad])
+@pytest.mark.parametrize(
+    "make", oracles.slow_after(1, [grads.clipped_grad, grads.explicit_clipped_grad])
+)
 def test_equals_the_loop_over_examples(loss, make, keys):
     (key,) = keys(1)
     clip_norms = (0.3, 50.0)
@@ -110,7 +112,7 @@ def test_equals_the_loop_over_examples(loss, make, keys):
         oracles.assert_same_sum(clipped, expected)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
+@pytest.mark.parametrize("size", oracles.slow_after(2, [3, 100, 1, 2, 7]))
 def test_microbatched_equals_whole(size, keys):
     (key,) = keys(1)
     full = jax.jit(grads.clipped_grad(dropout_loss, clip_norm=0.5))(PARAMS, (X, Y), MASK, key)
@@ -204,7 +206,7 @@ def test_plain_jax_and_unused_leaves(keys):
 
 
 @pytest.mark.parametrize("make", [grads.clipped_grad, grads.explicit_clipped_grad])
-@pytest.mark.parametrize("bad", [jnp.nan, jnp.inf, 3e38])
+@pytest.mark.parametrize("bad", oracles.slow_after(1, [jnp.nan, jnp.inf, 3e38]))
 def test_a_non_finite_example_contributes_zero(make, bad, keys):
     (key,) = keys(1)
     grad = jax.jit(make(plain_loss, clip_norm=0.5))
@@ -325,7 +327,7 @@ def test_refuses_what_does_not_fit(keys):
 
 
 @pytest.mark.parametrize("make", [grads.clipped_grad, grads.explicit_clipped_grad])
-@pytest.mark.parametrize("size", [None, 3])
+@pytest.mark.parametrize("size", oracles.slow_after(1, [3, None]))
 def test_losses_come_with_the_sum_in_the_same_pass(make, size, keys):
     (key,) = keys(1)
     grad = make(dropout_loss, clip_norm=0.5, microbatch_size=size)
@@ -349,7 +351,7 @@ def test_an_empty_batch_and_python_floats_as_parameters(make, keys):
     np.testing.assert_allclose(result.norms, [math.sqrt(11.0)] * 2, rtol=1e-6)
 
 
-@pytest.mark.parametrize("bad", [jnp.nan, jnp.inf, 3e38])
+@pytest.mark.parametrize("bad", oracles.slow_after(1, [jnp.nan, jnp.inf, 3e38]))
 def test_in_a_loop_over_examples_what_has_no_weight_may_hold_anything(bad, keys):
     (key,) = keys(1)
     expected = oracles.clipped_sum(

@@ -102,7 +102,7 @@ LIBRARIES = {
 }
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("library", oracles.slow_after(2, LIBRARIES))
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_every_library_by_the_same_products(library):
     with jax.numpy_dtype_promotion("standard"):

@@ -51,7 +51,7 @@ DENSE = {
 }
 
 
-@pytest.mark.parametrize("name", DENSE)
+@pytest.mark.parametrize("name", oracles.slow_after(5, DENSE))
 def test_dense(name):
     check_layer(*DENSE[name], ghosts="all")
 
@@ -75,19 +75,22 @@ CONV = {
 }
 
 
-@pytest.mark.parametrize("name", CONV)
+@pytest.mark.parametrize("name", oracles.slow_after(5, CONV))
 def test_conv(name):
     check_layer(CONV[name], IMAGE, ghosts="all")
 
 
 @pytest.mark.parametrize(
     "module",
-    [
-        nn.Conv(3, (3,)),
-        nn.Conv(3, 3, strides=2, padding="VALID"),
-        nn.Conv(3, (3,), padding="CAUSAL", kernel_dilation=2),
-        nn.Conv(4, (2,), padding=[1], feature_group_count=2),
-    ],
+    oracles.slow_after(
+        1,
+        [
+            nn.Conv(3, (3,)),
+            nn.Conv(3, 3, strides=2, padding="VALID"),
+            nn.Conv(3, (3,), padding="CAUSAL", kernel_dilation=2),
+            nn.Conv(4, (2,), padding=[1], feature_group_count=2),
+        ],
+    ),
 )
 def test_conv_1d(module):
     check_layer(module, SERIES, ghosts="all")
@@ -99,18 +102,22 @@ def test_conv_over_several_images_of_one_example():
 
 @pytest.mark.parametrize(
     "module",
-    [
-        nn.ConvTranspose(3, (3, 3)),
-        nn.ConvTranspose(3, (3, 2), strides=(2, 3)),
-        nn.ConvTranspose(3, (2, 2), strides=(3, 3), padding="VALID"),
-        nn.ConvTranspose(3, (3, 3), strides=(2, 2), padding="VALID", kernel_dilation=(2, 1)),
-        nn.ConvTranspose(3, (2, 3), strides=(2, 2), padding=((1, 1), (0, 2)), use_bias=False),
-    ],
+    oracles.slow_after(
+        2,
+        [
+            nn.ConvTranspose(3, (3, 3)),
+            nn.ConvTranspose(3, (3, 2), strides=(2, 3)),
+            nn.ConvTranspose(3, (2, 2), strides=(3, 3), padding="VALID"),
+            nn.ConvTranspose(3, (3, 3), strides=(2, 2), padding="VALID", kernel_dilation=(2, 1)),
+            nn.ConvTranspose(3, (2, 3), strides=(2, 2), padding=((1, 1), (0, 2)), use_bias=False),
+        ],
+    ),
 )
 def test_conv_transpose(module):
     check_layer(module, (4, 3, 2), ghosts="all")
 
 
+@pytest.mark.slow
 def test_unusual_configurations():
     check_layer(nn.ConvTranspose(2, (3, 3), padding="CIRCULAR"), (4, 3, 2), ghosts="all")
     check_layer(nn.ConvTranspose(2, (2, 2), transpose_kernel=True), (4, 3, 2), ghosts="all")
@@ -132,7 +139,7 @@ NORMS = [
 ]
 
 
-@pytest.mark.parametrize("module", NORMS, ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("module", oracles.slow_after(3, NORMS), ids=lambda m: type(m).__name__)
 def test_norms_and_scales_are_explicit(module):
     if isinstance(module, nn.BatchNorm):
         stats = module.init(jax.random.key(0), jnp.ones(IMAGE))["batch_stats"]
@@ -213,7 +220,7 @@ def test_padding_tokens_without_weight_change_nothing():
         oracles.assert_same_sum(again, padded)
 
 
-@pytest.mark.parametrize("qkv", [None, 12])
+@pytest.mark.parametrize("qkv", oracles.slow_after(1, [None, 12]))
 def test_self_attention(qkv):
     model = nn.MultiHeadDotProductAttention(num_heads=2, qkv_features=qkv)
     check_layer(model, (5, 8), ghosts="all")
@@ -227,6 +234,7 @@ class CrossAttention(nn.Module):
         return nn.MultiHeadDotProductAttention(2)(y, jnp.sin(x[:3]))
 
 
+@pytest.mark.slow
 def test_masked_self_and_cross_attention():
     check_layer(CrossAttention(), (5, 8), ghosts={"kernel"})
 
@@ -241,7 +249,7 @@ CELLS = {
 }
 
 
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", oracles.slow_after(2, CELLS))
 def test_recurrent_cells(cell):
     check_layer(nn.RNN(CELLS[cell](5)), (6, 4), ghosts="all")
 
@@ -251,16 +259,19 @@ LENGTHS = jnp.array([4])
 
 @pytest.mark.parametrize(
     ("options", "arguments"),
-    [
-        ({"reverse": True}, {}),
-        ({"reverse": True, "keep_order": True}, {}),
-        ({}, {"return_carry": True}),
-        ({"return_carry": True, "reverse": True}, {"seq_lengths": LENGTHS}),
-        ({}, {"seq_lengths": LENGTHS, "reverse": True, "keep_order": True}),
-        ({"time_major": True}, {"return_carry": True}),
-    ],
+    oracles.slow_after(
+        2,
+        [
+            ({}, {"seq_lengths": LENGTHS, "reverse": True, "keep_order": True}),
+            ({"return_carry": True, "reverse": True}, {"seq_lengths": LENGTHS}),
+            ({"reverse": True}, {}),
+            ({"reverse": True, "keep_order": True}, {}),
+            ({}, {"return_carry": True}),
+            ({"time_major": True}, {"return_carry": True}),
+        ],
+    ),
 )
-@pytest.mark.parametrize("cell", [nn.LSTMCell, nn.GRUCell])
+@pytest.mark.parametrize("cell", oracles.slow_after(1, [nn.LSTMCell, nn.GRUCell]))
 def test_recurrent_options(cell, options, arguments):
     model = nn.RNN(cell(5), **options)
 
@@ -288,11 +299,13 @@ def test_a_shared_cell_and_a_handed_over_state():
     check_layer(SharedCell(), (6, 4), ghosts="all")
 
 
+@pytest.mark.slow
 def test_bidirectional():
     model = nn.Bidirectional(nn.RNN(nn.LSTMCell(4)), nn.RNN(nn.GRUCell(3)))
     check_layer(model, (6, 4), ghosts="all")
 
 
+@pytest.mark.slow
 def test_other_cells_and_cells_stepped_by_hand():
     check_layer(nn.RNN(nn.MGUCell(4)), (5, 4), ghosts="all")
     check_layer(_CellByHand(), (5, 4), ghosts="all")

@@ -151,7 +151,7 @@ def check_program(program, seed, jit=jax.jit):
     oracles.assert_same_sum(result, explicit, rtol=rtol)
 
 
-@hypothesis.settings(max_examples=15)
+@hypothesis.settings(max_examples=8)
 @given(program=PROGRAMS, seed=st.integers(0, 99))
 def test_random_functions(program, seed):
     check_program(program, seed)

@@ -238,6 +238,7 @@ def test_parameters_returned_by_a_scan():
     assert check_sums(loss, W) == ["explicit"]
 
 
+@pytest.mark.slow
 def test_a_loss_closed_over_tracers_of_an_outer_trace(keys):
     (key,) = keys(1)
 

@@ -10,6 +10,7 @@ from scipy import stats
 from sklearn.metrics import roc_auc_score
 
 from jaxpriv.metrics import intervals
+from tests import oracles
 
 counts = st.integers(1, 2000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 
@@ -122,7 +123,8 @@ def test_delong_is_the_sum_over_all_pairs(rows):
 
 
 @pytest.mark.parametrize(
-    ("members", "nonmembers", "shift"), [(200, 200, 0.0), (50, 400, 0.0), (200, 200, 2.0)]
+    ("members", "nonmembers", "shift"),
+    oracles.slow_after(1, [(50, 400, 0.0), (200, 200, 0.0), (200, 200, 2.0)]),
 )
 def test_delong_covers_at_its_confidence(members, nonmembers, shift):
     rng = np.random.default_rng(20261127)

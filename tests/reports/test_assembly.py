@@ -73,6 +73,7 @@ def test_the_evidence_can_be_attacked_again(made):
             assert dataclasses.asdict(entry.findings.attack(attack.name).metrics) == again
 
 
+@pytest.mark.slow
 def test_a_resumed_report_trains_and_attacks_nothing_again(made, tmp_path, monkeypatch):
     report, folder = made
 
@@ -128,7 +129,7 @@ def test_a_file_of_scores_is_reported(tmp_path):
     path = tmp_path / "clinic.npz"
     evidence_lib.save(path, evidence, is_member)
     settings = Settings(scores=str(path), defence=("label_only",))
-    report = assembly.assemble_scores(KEY, settings, attacks=examples.cheap_attacks())
+    report = assembly.assemble_outputs(KEY, settings, attacks=examples.cheap_attacks())
     assert [entry.name for entry in report.entries] == ["Given model", "Given model, label only"]
     assert report.data.name == "clinic"
     assert (report.data.num_members, report.data.num_records) == (is_member.sum(), 300)
@@ -137,4 +138,4 @@ def test_a_file_of_scores_is_reported(tmp_path):
     assert "clinic" in reports.render(report)
     np.savez(path, scores=np.zeros(5))
     with pytest.raises(ValueError, match=r"Expected the array 'is_member' in clinic\.npz"):
-        assembly.assemble_scores(KEY, settings)
+        assembly.assemble_outputs(KEY, settings)

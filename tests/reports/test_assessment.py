@@ -259,3 +259,40 @@ def test_the_blind_attack_sees_a_shift_and_stays_at_guessing_without_one(tmp_pat
 def test_a_named_key_depends_on_its_name_alone():
     a, b = (_keys.named(examples.KEY, name) for name in ("lira", "rmia"))
     assert not (jax.random.key_data(a) == jax.random.key_data(b)).all()
+
+
+def test_the_most_exposed_members_are_listed(tmp_path):
+    """The strongest attack is an oracle on 7 members; two attacks of three flag those."""
+    evidence, is_member = examples.make_evidence(leak=0.0, n=200)
+    members = np.flatnonzero(is_member)
+    wanted = members[:7]
+    scores = is_member + 0.0
+    scores[wanted] = np.arange(7, 0, -1) + 5.0
+    table = [
+        dataclasses.replace(TOY, name=name, title=name, run=lambda *_, s=s: s)
+        for name, s in (("oracle", scores), ("again", scores), ("noise", np.zeros(200)))
+    ]
+    rows = 3 * np.arange(200)
+    path = tmp_path / "evidence" / "scores.csv"
+    result = assess(evidence, is_member, attacks=table, rows=rows, table_path=path)
+    exposed = result.exposed
+    assert len(exposed) == 10
+    assert [each.row for each in exposed[:7]] == rows[wanted].tolist()
+    assert [each.label for each in exposed[:7]] == evidence.labels[wanted].tolist()
+    assert {each.num_flags for each in exposed} == {2}
+    assert all(is_member[each.row // 3] for each in exposed)
+    assert path.stat().st_mode & 0o077 == 0
+    lines = path.read_text("utf8").splitlines()
+    assert lines[0] == "row,is_member,label,oracle,again,noise"
+    assert len(lines) == 201
+    i = int(wanted[0])
+    assert lines[1 + i] == f"{3 * i},1,{evidence.labels[i]},12.0,12.0,0.0"
+
+
+def test_exposed_groups_are_named_by_their_first_record():
+    evidence, is_member = examples.make_evidence(leak=0.0, n=200)
+    unit = units.groups(np.arange(200) // 2)
+    is_member = np.repeat(is_member[::2], 2)
+    result = assess(evidence, is_member, unit=unit)
+    assert all(each.row % 2 == 0 and is_member[each.row] for each in result.exposed)
+    assert {each.label for each in result.exposed} == {None}

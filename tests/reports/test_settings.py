@@ -52,6 +52,37 @@ def test_settings_of_training_are_refused_beside_scores(name):
         Settings(scores="a.npz", **{name: given.get(name, "text")})
 
 
+CLAIM = {"claimed_epsilon": 2.0, "delta": 1e-5, "relation": "replace_one"}
+PREDICT = {"predict": "m.py:predict", "members": "a.npz", "nonmembers": "b.npz"}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"predict": "m.py:predict"}, "Expected --members and --nonmembers with --predict"),
+        (PREDICT | {"predict": "m.predict"}, "Expected FILE.py:predict for --predict"),
+        (PREDICT | {"scores": "c.npz"}, "Expected one of --scores and --predict"),
+        (PREDICT | {"shadows": 8}, "Expected no --shadows with --predict"),
+        (PREDICT | {"epsilon": (1.0,), "delta": 1e-5}, "Expected no --epsilon, --delta with"),
+        (PREDICT | {"delta": 1e-5}, "Expected no --delta with --predict"),
+        (PREDICT | {"claimed_epsilon": 2.0}, "Expected --delta and --relation with --claimed-eps"),
+        ({"members": "a.npz", "no_dp": True}, "Expected no --members without --predict"),
+        ({"claimed_epsilon": 2.0, "no_dp": True}, "Expected no --claimed-epsilon without"),
+        (PREDICT | CLAIM | {"claimed_epsilon": -1.0}, "Expected claimed_epsilon > 0"),
+        ({"scores": "a.npz", "label": "y"}, "Expected no --label with --scores"),
+    ],
+)
+def test_settings_of_outputs_fit_together(given, message):
+    with pytest.raises(ValueError, match=message):
+        Settings(**given)
+
+
+def test_outputs_need_no_promise():
+    for given in (PREDICT, PREDICT | {"label": "y"}, {"scores": "a.npz"}):
+        Settings(**given).check_subject()
+    Settings(**PREDICT, **CLAIM).check_subject()
+
+
 def test_a_toml_file_holds_the_fields(tmp_path):
     path = tmp_path / "settings.toml"
     path.write_text(

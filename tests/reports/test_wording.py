@@ -1,10 +1,19 @@
 """Sentences follow the findings: one rule for leaks, verdicts and recommendations."""
 
 import dataclasses
+import re
 
 import pytest
 
-from jaxpriv.reports import _entry_wording, _phrases, _report_wording, assembly, page, wording
+from jaxpriv.reports import (
+    _annex,
+    _entry_wording,
+    _phrases,
+    _report_wording,
+    assembly,
+    page,
+    wording,
+)
 from tests.reports import examples
 
 
@@ -186,3 +195,49 @@ def test_what_was_done_to_the_records_is_said():
     assert "Not covered by epsilon: Put in medians." in limits
     report = examples.make_report(*examples.make_entries(leak=0.0), data=data)
     assert "Dropped 3 records." in page.render(report)
+
+
+def test_the_verdict_has_three_sentences(leaky, quiet):
+    """The leak of the model without DP, the accuracy with DP against it, and what to do."""
+    private = dataclasses.replace(promised(quiet, epsilon=2.0), name="DP-SGD, epsilon 2")
+    report = examples.make_report(leaky, private)
+    leak, price, advice = _report_wording.verdict(report)
+    assert leak.startswith(f"Without DP: {len(leaky.findings.leaks)} of 6 attacks find a leak")
+    assert price.startswith("With differential privacy at epsilon 2.00 the model has an accuracy")
+    assert f"against {_phrases.percent(leaky.utility.test)} without" in price
+    assert "no attack finds a leak" in price
+    assert advice.startswith("DP-SGD, epsilon 2: Publish with differential privacy")
+    assert advice.endswith("Do not publish the model without DP.")
+
+
+def test_the_verdict_of_one_model_is_its_own(leaky):
+    leak, price, advice = _report_wording.verdict(examples.make_report(leaky))
+    assert leak == _entry_wording.attack_sentence(leaky, "record")
+    assert price.startswith(f"The model has an accuracy of {_phrases.percent(leaky.utility.test)}")
+    assert advice == _entry_wording.recommendation(leaky, seed=None)
+    unknown = dataclasses.replace(leaky, utility=None)
+    assert "not known" in _report_wording.verdict(examples.make_report(unknown))[1]
+
+
+def test_of_several_models_with_dp_the_most_accurate_is_named(quiet):
+    entries = [quiet]
+    for epsilon, test in ((8.0, 0.9), (2.0, 0.7), (1.0, 0.8)):
+        utility = dataclasses.replace(quiet.utility, test=test)
+        entry = dataclasses.replace(promised(quiet, epsilon=epsilon), utility=utility)
+        entries.append(dataclasses.replace(entry, name=f"DP-SGD, epsilon {epsilon:g}"))
+    advice = _report_wording.verdict(examples.make_report(*entries))[2]
+    assert advice.startswith("DP-SGD, epsilon 8: ")
+
+
+def test_the_annex_has_a_row_for_each_topic(leaky, quiet):
+    plain = examples.make_report(leaky)
+    private = examples.make_report(leaky, promised(quiet, epsilon=2.0))
+    for report in (plain, private):
+        rows = [*_annex.nist(report), *_annex.edpb(report)]
+        assert len(rows) == len({row.topic for row in rows}) == 12
+        headings = re.findall(r"<h2>(.*?)</h2>", page.render(report))
+        assert {row.section for row in rows if row.section} <= set(headings)
+    assert _annex.nist(plain)[0].section is None
+    assert _annex.nist(private)[0].section == "Guarantee"
+    assert "limits it for every attacker" in _annex.edpb(private)[-1].text
+    assert "limits" not in _annex.edpb(plain)[-1].text

@@ -7,6 +7,7 @@ import optax
 import pytest
 
 from jaxpriv import accounting, grads, sampling, training
+from tests import oracles
 
 X = jax.random.normal(jax.random.key(4), (60, 3))
 PARAMS = {"w": jnp.ones(3)}
@@ -161,11 +162,14 @@ def test_a_state_is_refused_where_it_does_not_fit():
 
 @pytest.mark.parametrize(
     "make",
-    [
-        lambda: optax.noisy_sgd(0.1, key=jax.random.key(3)),
-        lambda: optax.add_noise(0.1, 0.5, seed=3),
-        lambda: optax.add_noise(0.1, 0.5, key=jax.random.key(3, impl="rbg")),
-    ],
+    oracles.slow_after(
+        1,
+        [
+            lambda: optax.noisy_sgd(0.1, key=jax.random.key(3)),
+            lambda: optax.add_noise(0.1, 0.5, seed=3),
+            lambda: optax.add_noise(0.1, 0.5, key=jax.random.key(3, impl="rbg")),
+        ],
+    ),
 )
 def test_optimisers_whose_state_has_a_key_are_saved_and_restored(tmp_path, make):
     alg = training.sgd(loss, make(), SAMPLER)

@@ -121,7 +121,7 @@ def single_runs():
     return [(state.params["w"], history.info.mean_norm) for state, history in runs]
 
 
-@pytest.mark.parametrize("chunk", [None, 1, 2])
+@pytest.mark.parametrize("chunk", oracles.slow_after(2, [None, 2, 1]))
 def test_many_equal_single_runs(single_runs, chunk):
     states, info = training.fit_many(
         jax.random.split(KEY, 3),
