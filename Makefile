@@ -2,10 +2,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: report test lint test-all clean
+.PHONY: report test lint test-all docs clean
 
 report: .venv/.ready            ## a privacy report of models trained on real digits -> report/report.html
-	$(BIN)/jaxpriv report --epsilon 2 --delta 1e-4 --relation add_or_remove_one --out report --overwrite
+	$(BIN)/jaxpriv report --epsilon 8 2 --delta 1e-4 --relation add_or_remove_one --out report --overwrite
 
 test: .venv/.ready-test         ## everything that is not slow and needs no GPU
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not gpu"
@@ -18,6 +18,9 @@ lint: .venv/.ready-test         ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
 
+docs: .venv/.ready-docs         ## the reference as a site -> build/site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 clean:                          ## remove what the other targets made
 	rm -rf .venv report build dist .pytest_cache .ruff_cache
 
@@ -29,4 +32,9 @@ clean:                          ## remove what the other targets made
 .venv/.ready-test: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,data]'
+	touch $@ .venv/.ready
+
+.venv/.ready-docs: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	touch $@ .venv/.ready

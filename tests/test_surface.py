@@ -130,3 +130,11 @@ def test_the_extras_are_what_tests_experiments_and_data_need():
     benchmarks = imported_distributions(ROOT.parent / "experiments") - CORE
     assert benchmarks == declared("bench")
     assert declared("data") == READ_AS_FILES
+
+
+def test_the_reference_has_every_public_module():
+    pages = (ROOT.parent / "docs" / "api").glob("*.md")
+    lines = [line for page in pages for line in page.read_text("utf8").splitlines()]
+    listed = {line.removeprefix("::: ") for line in lines if line.startswith("::: ")}
+    commands = {name for name in MODULES if name.startswith("jaxpriv.cli")}
+    assert listed == set(MODULES) - set(PACKAGES) - commands - {"jaxpriv"}

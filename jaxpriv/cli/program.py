@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import tyro
 
+import jaxpriv
 from jaxpriv.cli import _common, accounting, attack, audit, data, identify, report
 from jaxpriv.reports.settings import read_toml
 
@@ -41,6 +42,9 @@ def main(argv: list[str] | None = None) -> int:
       0
     """
     argv = sys.argv[1:] if argv is None else argv
+    if argv == ["--version"]:
+        print(f"jaxpriv {jaxpriv.__version__}")
+        return 0
     warnings.showwarning = lambda message, *_: _common.log(f"warning: {message}")
     try:
         command = _parse(argv)

@@ -89,6 +89,8 @@ class Settings:
     claimed_epsilon: float | None = None
     """Epsilon that was promised for the outputs of --scores or --predict, with --delta and
     --relation; the report states it and cannot verify it."""
+    title: str | None = None
+    """Title of the page. Default: the name of the data."""
     unit: Unit | None = None
     """Unit of privacy. Default: group where the data have groups, else record."""
     defence: tuple[str, ...] = ()

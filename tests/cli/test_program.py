@@ -2,6 +2,8 @@
 
 import pytest
 
+import jaxpriv
+from jaxpriv.cli import main
 from tests.cli.running import run
 from tests.data import layouts
 
@@ -54,3 +56,8 @@ def test_data_path(capsys, monkeypatch, tmp_path):
         assert err.startswith("error: ")
         assert message in err
         assert err.count("\n") == 1
+
+
+def test_the_version_is_printed(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"jaxpriv {jaxpriv.__version__}\n"

@@ -169,3 +169,12 @@ def test_figures_are_reproducible_and_take_their_colours_from_the_page():
         colours = re.sub(r"var\(--[a-z0-9-]+, #[0-9a-f]{6}\)", "", svg)
         assert not re.search(r"#[0-9a-f]{6}\b", colours)
         assert "no upper bound" in svg or "private" not in svg
+
+
+def test_a_title_replaces_the_name_of_the_data(report):
+    titled = dataclasses.replace(
+        report, settings=dataclasses.replace(report.settings, title="Ward 7 & others")
+    )
+    assert "<h1>Ward 7 &amp; others</h1>" in reports.render(titled)
+    assert "<title>Ward 7 &amp; others</title>" in reports.render(titled)
+    assert "<h1>Privacy report: patients</h1>" in reports.render(report)
