@@ -52,6 +52,10 @@ def main(argv: list[str] | None = None) -> int:
     except (ValueError, OSError) as e:
         _common.log(f"error: {e}")
         return 2
+    except KeyboardInterrupt:
+        resumable = bool(argv) and argv[0] == "report"
+        _common.log("interrupted" + ("; --resume continues the report" if resumable else ""))
+        return 130
     except (ArithmeticError, MemoryError) as e:
         reason = str(e) or type(e).__name__
         _common.log(f"error: The computation overflowed or ran out of memory: {reason}.")

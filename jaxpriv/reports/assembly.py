@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
+import numpy as np
 from jaxtyping import PRNGKeyArray
 
 import jaxpriv
-from jaxpriv import _keys, units
+from jaxpriv import _keys, signals, units
 from jaxpriv.attacks import Training, suite
 from jaxpriv.attacks import evidence as evidence_lib
 from jaxpriv.data import Dataset
@@ -45,6 +46,9 @@ __all__ = ["Folders", "assemble", "assemble_outputs", "examine"]
 
 _AUDIT_DELTA = 1e-5
 """Delta at which epsilon is bounded from below if the settings have no delta."""
+
+_MAX_LOGIT_BYTES = 64 * 2**20
+"""Larger logits are stored as signals."""
 
 _Log = Callable[[str], None]
 
@@ -149,6 +153,7 @@ def assemble(
             attacks=_table_for_logits(settings) if attacks is None else attacks,
             unit=records.units,
             delta=_AUDIT_DELTA if settings.delta is None else settings.delta,
+            keep_inputs=settings.keep_inputs,
             folders=folders,
             log=log,
         )
@@ -226,6 +231,7 @@ def assemble_outputs(
         unit=unit,
         delta=_AUDIT_DELTA if settings.delta is None else settings.delta,
         no_audit="how members were chosen is not known",
+        keep_inputs=settings.keep_inputs,
         folders=folders,
         log=log,
     )
@@ -242,6 +248,7 @@ def examine(
     unit: units.Units,
     delta: float,
     no_audit: str | None = None,
+    keep_inputs: bool = False,
     folders: Folders = _NO_FOLDERS,
     log: _Log = lambda message: None,
 ) -> list[Entry]:
@@ -257,6 +264,7 @@ def examine(
       unit: unit of privacy of each record.
       delta: delta at which epsilon is bounded from below.
       no_audit: reason why no audit applies; None if a fair coin decided each unit's membership.
+      keep_inputs: whether evidence files contain the inputs of the records.
       folders: folders for checkpoints and evidence.
       log: receives progress messages.
 
@@ -298,12 +306,13 @@ def examine(
             store=_assessment.Store(_below(folders.checkpoints, f"attacks/{_file_name(name)}")),
             log=log,
         )
-        file, table = None, None
+        file, table, has_logits = None, None, True
         if folders.evidence is not None:
             file, table = (
                 f"{folders.evidence.name}/{_file_name(name)}.{suffix}" for suffix in ("npz", "csv")
             )
-            _save_evidence(folders.evidence / f"{_file_name(name)}.npz", evidence, subject)
+            path = folders.evidence / f"{_file_name(name)}.npz"
+            has_logits = _save_evidence(path, evidence, subject, keep_inputs=keep_inputs)
         entries.append(
             Entry(
                 name=name,
@@ -314,6 +323,7 @@ def examine(
                 findings=result,
                 recommendation=_recommend(result, subject.promise),
                 evidence=file,
+                evidence_has_logits=has_logits,
                 scores=table,
             )
         )
@@ -368,14 +378,44 @@ def _claim(settings: Settings, subject: Subject) -> findings.Promise | None:
     )
 
 
-def _save_evidence(path: Path, evidence: evidence_lib.Evidence, subject: Subject) -> None:
-    """Saves outputs and memberships, without the records themselves."""
+def _save_evidence(
+    path: Path, evidence: evidence_lib.Evidence, subject: Subject, *, keep_inputs: bool
+) -> bool:
+    """Saves outputs and memberships; returns whether they are logits.
+
+    Logits of more than 64 MB are replaced by the logit-scaled confidence, which LiRA needs.
+    """
     population = evidence.population
-    if population is not None:
-        population = dataclasses.replace(population, inputs=None)
+    if not keep_inputs:
+        evidence = dataclasses.replace(evidence, inputs=None)
+        population = population and dataclasses.replace(population, inputs=None)
+    has_logits = _logit_bytes(evidence) + _logit_bytes(population) <= _MAX_LOGIT_BYTES
+    if not has_logits:
+        target, shadows = evidence.logits, evidence.shadow_logits
+        evidence = dataclasses.replace(
+            evidence,
+            logits=None,
+            shadow_logits=None,
+            signals=_confidences(target, evidence.labels),
+            shadow_signals=_confidences(shadows, evidence.labels),
+        )
+        population = None
     path.parent.mkdir(parents=True, exist_ok=True)
-    stored = dataclasses.replace(evidence, inputs=None, population=population)
+    stored = dataclasses.replace(evidence, population=population)
     evidence_lib.save(path, stored, subject.is_member, private=True)
+    return has_logits
+
+
+def _logit_bytes(evidence: evidence_lib.Evidence | None) -> int:
+    if evidence is None or evidence.labels is None:
+        return 0
+    return sum(a.nbytes for a in (evidence.logits, evidence.shadow_logits) if a is not None)
+
+
+def _confidences(logits: np.ndarray | None, labels: np.ndarray | None) -> np.ndarray | None:
+    if logits is None:
+        return None
+    return signals.score_records(signals.logit_confidence, logits, labels)
 
 
 def _report(

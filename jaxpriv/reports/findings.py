@@ -316,6 +316,7 @@ class Entry:
 
     defence: title of the defence of its outputs; None without a defence.
     evidence: name of the file with the evidence of the attacks; None if none was saved.
+    evidence_has_logits: whether that file has logits; a large one has signals in their place.
     scores: name of the table with the scores of all records; None if none was saved.
     """
 
@@ -327,6 +328,7 @@ class Entry:
     findings: Findings
     recommendation: Recommendation
     evidence: str | None
+    evidence_has_logits: bool = True
     scores: str | None = None
 
     def exceeds_promise(self) -> bool:

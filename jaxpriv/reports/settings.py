@@ -89,6 +89,8 @@ class Settings:
     claimed_epsilon: float | None = None
     """Epsilon that was promised for the outputs of --scores or --predict, with --delta and
     --relation; the report states it and cannot verify it."""
+    keep_inputs: bool = False
+    """Store the inputs of the records in the evidence files, which are private."""
     title: str | None = None
     """Title of the page. Default: the name of the data."""
     unit: Unit | None = None

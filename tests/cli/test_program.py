@@ -3,7 +3,7 @@
 import pytest
 
 import jaxpriv
-from jaxpriv.cli import main
+from jaxpriv.cli import main, program, report
 from tests.cli.running import run
 from tests.data import layouts
 
@@ -61,3 +61,12 @@ def test_data_path(capsys, monkeypatch, tmp_path):
 def test_the_version_is_printed(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"jaxpriv {jaxpriv.__version__}\n"
+
+
+def test_an_interrupted_command_is_one_line(capsys, monkeypatch):
+    def interrupted(command, argv):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(program._RUN, report.Report, interrupted)
+    status, out, err = run(capsys, "report", "--no-dp")
+    assert (status, out, err) == (130, "", "interrupted; --resume continues the report\n")

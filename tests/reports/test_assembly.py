@@ -6,10 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from jaxpriv import accounting, data, metrics, reports, sampling, training
+from jaxpriv import accounting, data, metrics, reports, sampling, training, units
 from jaxpriv.attacks import evidence as evidence_lib
 from jaxpriv.attacks import suite
-from jaxpriv.reports import _networks, _training, assembly, partition
+from jaxpriv.reports import _networks, _training, assembly, partition, subjects
 from jaxpriv.reports.settings import Settings
 from tests.reports import examples
 
@@ -139,3 +139,29 @@ def test_a_file_of_scores_is_reported(tmp_path):
     np.savez(path, scores=np.zeros(5))
     with pytest.raises(ValueError, match=r"Expected the array 'is_member' in clinic\.npz"):
         assembly.assemble_outputs(KEY, settings)
+
+
+def test_large_logits_are_stored_as_signals(tmp_path, monkeypatch):
+    evidence, is_member = examples.make_evidence(leak=1.0, inputs=np.zeros((300, 2)))
+    subject = subjects.Subject("A model", evidence, is_member, None, None)
+    folders = assembly.Folders(evidence=tmp_path)
+    options = {
+        "defences": (),
+        "attacks": examples.cheap_attacks(),
+        "unit": units.records(300),
+        "delta": 1e-5,
+        "folders": folders,
+    }
+    for limit, keep_inputs in ((10**9, True), (100, False)):
+        monkeypatch.setattr(assembly, "_MAX_LOGIT_BYTES", limit)
+        (entry,) = assembly.examine(KEY, subject, keep_inputs=keep_inputs, **options)
+        stored, _ = evidence_lib.load(tmp_path / "a-model.npz")
+        assert entry.evidence_has_logits == (limit > 100)
+        assert (stored.inputs is not None) == keep_inputs
+        assert (stored.logits is not None) == (limit > 100)
+        by_name = {attack.name: attack for attack in examples.cheap_attacks()}
+        np.testing.assert_allclose(
+            by_name["lira"].run(KEY, stored), by_name["lira"].run(KEY, evidence), rtol=1e-5
+        )
+    page = reports.render(examples.make_report(entry))
+    assert "has signals in place of its logits" in page
