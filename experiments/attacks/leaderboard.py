@@ -1,18 +1,19 @@
 """Every membership attack on the same targets: an MLP on purchases and a CNN on MNIST.
 
 Run:       python -m experiments run attacks/leaderboard --preset cpu
-Time:      smoke 1 min, cpu about 28 min for purchases on two cores, other work beside it, and
-           unmeasured for mnist; paper unmeasured
+Time:      smoke 1 min, cpu about 100 min on two cores, other work beside it; paper unmeasured
 Data:      purchases (extra `data`; built once in 90 s); mnist from JAXPRIV_DATA, else mnist5k
+Peers:     formulas of Privacy Meter, PrivacyGuard, LeakPro and quantile-mia (`toolkits`); ART
+           itself if it is installed (extra `bench`)
 Expected:  LiRA and RMIA above the loss threshold at 0.1 % FPR, as Carlini et al. 2022 (LiRA
            8.4 % online, 7.1 % offline, Shokri et al. 0.3 %, loss 0.0 % on CIFAR-10 with 256
            shadows) and Zarifzadeh et al. 2024 (RMIA at least LiRA, most so with few shadows)
 
-Ours:      TPR at 0.1 % FPR over the loss threshold's (cpu with 5 targets, fixed variances and RMIA
-           at temperature 1, 2026-11-28; three targets since: docs/attacks.md): purchases LiRA
-           online 131 (95 % interval 74 to 195), offline 102 (56 to 151), RMIA online 91 (55 to
-           134); mnist, where train and test accuracy differ by 1.6 %, 2.7 (1.6 to 7.4), 1.8 (1.2 to
-           5.0), 4.1 (2.1 to 9.6)
+Ours:      TPR at 0.1 % FPR over the loss threshold's (cpu, 2026-11-28): purchases LiRA online 192
+           (95 % interval 94 to 353), RMIA offline 173 (79 to 316), LiRA offline 127 (55 to 245),
+           RMIA online 63 (32 to 128); mnist, where train and test accuracy differ by 1.6 %, RMIA
+           online 7.2 (2.9 to 20.6), RMIA offline 6.3 (2.4 to 18.2), LiRA offline 3.9 (1.3 to
+           11.5), LiRA online 2.9 (1.1 to 10.7)
 
 Models are trained on random halves of a pool (of purchases: halves of the households). Each target
 is attacked with all other models but its complement. A killed run goes on where it stopped, from
@@ -85,7 +86,7 @@ PRESETS = {
     ),
 }
 TABLE_FPRS = ("0.01", "0.001")
-PAIRS = (1, 2, 4, 16, 32)
+PAIRS = (1, 2, 4, 8, 16, 32)
 """Numbers of complementary pairs of shadow models, up to all that a target has."""
 
 BUDGET_ROWS = (
@@ -245,8 +246,8 @@ def _table(victim: targets.Victim, target: int) -> tuple[suite.Attack, ...]:
         reference="Das et al., Blind Baselines Beat Membership Inference Attacks, 2024",
     )
     training = Training(steps=victim.settings.attack_steps)
-    ours = suite.attacks(training=training, copies=victim.settings.copies)
-    table = (*ours, *toolkits.attacks(steps=victim.settings.attack_steps))
+    own = suite.attacks(training=training, copies=victim.settings.copies)
+    table = (*own, *toolkits.attacks(steps=victim.settings.attack_steps))
     return (row, *suite.applicable(table, victim.evidence(target)))
 
 

@@ -190,13 +190,13 @@ def _leakpro_lira(key: jax.Array, evidence: Evidence) -> np.ndarray:
     del key
     target, shadows = evidence.signal_arrays(signals.logit_confidence)
     (is_member,) = evidence.require("shadow_is_member")
-    inside, outside = (
+    in_density, out_density = (
         stats.norm.logpdf(
             target, shadows.mean(axis=0, where=side), leakpro_deviations(shadows, side) + 1e-30
         )
         for side in (is_member, ~is_member)
     )
-    return inside - outside
+    return in_density - out_density
 
 
 def _leakpro_rmia(key: jax.Array, evidence: Evidence) -> np.ndarray:
@@ -283,8 +283,8 @@ def _art(kind: str) -> Callable[[jax.Array, Evidence], np.ndarray]:
         attack = MembershipInferenceBlackBox(classifier, attack_model_type=kind)
         attack.fit(members[:, None], labels[members], nonmembers[:, None], labels[nonmembers])
         every = np.arange(len(labels))
-        found = attack.infer(every[:, None], labels, probabilities=True)
-        return np.asarray(found, np.float64).reshape(len(labels), -1)[:, -1]
+        scores = attack.infer(every[:, None], labels, probabilities=True)
+        return np.asarray(scores, np.float64).reshape(len(labels), -1)[:, -1]
 
     return run
 

@@ -2,7 +2,7 @@
 
 The rows follow the layers of the differential privacy pyramid of NIST SP 800-226 (2025), and the
 tests that EDPB Opinion 28/2024 names for models that are claimed to be anonymous. A row states
-what was examined; it is no legal conclusion.
+what was examined and draws no legal conclusion.
 """
 
 from typing import NamedTuple

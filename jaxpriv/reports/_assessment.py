@@ -6,23 +6,19 @@ correction for all attacks (`verdict.compare`), and stored as findings.
 In the shapes below `n` counts records and `u` units of privacy.
 """
 
-import csv
-import hashlib
-import io
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int, PRNGKeyArray, Shaped
 
-from jaxpriv import _files, _keys, audit, metrics, signals, units
+from jaxpriv import _keys, audit, metrics, signals, units
 from jaxpriv.attacks import blind, suite
 from jaxpriv.attacks.evidence import Evidence
 from jaxpriv.metrics import accuracy, intervals, roc, slices, verdict
-from jaxpriv.reports import findings
+from jaxpriv.reports import _score_files, findings
+from jaxpriv.reports._score_files import Store
 from jaxpriv.reports.findings import Findings
 
 AUDIT_RELATION = "add_or_remove_one"
@@ -38,40 +34,6 @@ _NUM_EXPOSED = 10
 
 _FLAG_FPR = 0.01
 """Share of the non-members that an attack may flag when it flags a member."""
-
-
-class Store:
-    """Stores the scores of attacks in a folder, so that a resumed report does not repeat them."""
-
-    def __init__(self, folder: Path | None) -> None:
-        """Sets the folder; None stores nothing."""
-        self._folder = folder
-
-    def scores(
-        self, name: str, identity: str, compute: Callable[[], Shaped[Any, " n"]]
-    ) -> Float[np.ndarray, " n"]:
-        """Reads the scores of an attack, or computes and stores them.
-
-        Args:
-          name: name of the attack.
-          identity: hash of the inputs of the attack; stored scores with another hash are replaced.
-          compute: runs the attack.
-
-        Returns:
-          The scores in float64.
-        """
-        if self._folder is None:
-            return np.asarray(compute(), np.float64)
-        path = self._folder / f"{name}.npz"
-        stored = _read_scores(path, identity)
-        if stored is not None:
-            return stored
-        scores = np.asarray(compute(), np.float64)
-        content = io.BytesIO()
-        np.savez(content, scores=scores, identity=np.array(identity))
-        self._folder.mkdir(parents=True, exist_ok=True)
-        _files.write_whole(path, content.getvalue(), private=True)
-        return scores
 
 
 def blind_metrics(
@@ -96,7 +58,7 @@ def blind_metrics(
     """
     rng = _keys.numpy_rng(key)
     group = None if unit.are_records else unit.index
-    identity = _identity(key, inputs=inputs, is_member=is_member)
+    identity = _score_files.identity(key, inputs=inputs, is_member=is_member)
     scores = store.scores(
         "blind", identity, lambda: blind.score_records(rng, inputs, is_member, group=group)
     )
@@ -167,13 +129,7 @@ def assess(
     if not table:
         reasons = "; ".join(f"{a.title} {suite.missing(a, evidence)}" for a in attacks)
         raise ValueError(f"Expected evidence for at least one attack, got none: {reasons}.")
-    correct = evidence.correct
-    gap = None
-    if correct is not None:
-        gap = accuracy.gap_baseline(
-            train_accuracy=float(correct[is_member].mean()),
-            test_accuracy=float(correct[~is_member].mean()),
-        )
+    gap = _gap(evidence, is_member)
     scores = _run(key, table, evidence, store or Store(None), log)
     judged = evidence.judged
     judged_units = unit.subset(judged)
@@ -190,7 +146,7 @@ def assess(
     strongest = comparison.strongest
     rows = np.arange(len(is_member)) if rows is None else rows
     if table_path is not None:
-        _write_table(table_path, rows, is_member, evidence, scores)
+        _score_files.write_table(table_path, rows, is_member, evidence, scores)
     return Findings(
         attacks=tuple(
             _result(attack, canaries[attack.name], comparison.attacks[attack.name], gap)
@@ -215,6 +171,16 @@ def assess(
     )
 
 
+def _gap(evidence: Evidence, is_member: Bool[np.ndarray, " n"]) -> float | None:
+    correct = evidence.correct
+    if correct is None:
+        return None
+    return accuracy.gap_baseline(
+        train_accuracy=float(correct[is_member].mean()),
+        test_accuracy=float(correct[~is_member].mean()),
+    )
+
+
 def _run(
     key: PRNGKeyArray,
     table: Sequence[suite.Attack],
@@ -227,7 +193,7 @@ def _run(
     for attack in table:
         log(f"  {attack.title}")
         attack_key = _keys.named(key, attack.name)
-        identity = _identity(attack_key, **_arrays(evidence))
+        identity = _score_files.identity(attack_key, **_score_files.arrays(evidence))
         scores[attack.name] = store.scores(
             attack.name, identity, lambda a=attack, k=attack_key: a.run(k, evidence)
         )
@@ -308,29 +274,6 @@ def _threshold(nonmembers: Float[np.ndarray, " k"]) -> float:
     """Returns the score that at most 1 % of the non-members exceed."""
     allowed = int(_FLAG_FPR * len(nonmembers))
     return float(np.sort(nonmembers)[len(nonmembers) - 1 - allowed])
-
-
-def _write_table(
-    path: Path,
-    rows: Int[np.ndarray, " n"],
-    is_member: Bool[np.ndarray, " n"],
-    evidence: Evidence,
-    scores: dict[str, Float[np.ndarray, " n"]],
-) -> None:
-    """Writes the scores of all records, readable by their owner only."""
-    columns: dict[str, Any] = {"row": rows.tolist(), "is_member": is_member.astype(int).tolist()}
-    for name, array in (("label", evidence.labels), ("group", evidence.unit_id)):
-        if array is not None:
-            columns[name] = array.tolist()
-    if evidence.revealed is not None:
-        columns["revealed"] = evidence.revealed.astype(int).tolist()
-    columns |= {name: values.tolist() for name, values in scores.items()}
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _files.write_whole(path, text.getvalue().encode(), private=True)
 
 
 def _one_run(
@@ -448,51 +391,3 @@ def _slice(measured: slices.Slice) -> findings.Slice:
         tpr_at_1_percent_fpr=None if result is None else result.tpr_at_fpr["0.01"],
         reason=measured.reason,
     )
-
-
-def _arrays(evidence: Evidence) -> dict[str, np.ndarray]:
-    """Returns all arrays of the evidence and of its population by name."""
-    arrays = {name: getattr(evidence, name) for name in _ARRAY_FIELDS}
-    if evidence.population is not None:
-        arrays |= {
-            f"population_{name}": getattr(evidence.population, name) for name in _ARRAY_FIELDS
-        }
-    return {name: array for name, array in arrays.items() if array is not None}
-
-
-_ARRAY_FIELDS = (
-    "inputs",
-    "labels",
-    "logits",
-    "signals",
-    "shadow_logits",
-    "shadow_signals",
-    "shadow_is_member",
-    "unit_id",
-    "revealed",
-    "revealed_is_member",
-)
-
-
-def _identity(key: PRNGKeyArray, **arrays: np.ndarray) -> str:
-    """Returns the SHA-256 of a key and of arrays with their names, types and shapes."""
-    digest = hashlib.sha256(np.asarray(jax.random.key_data(key)).tobytes())
-    for name, array in arrays.items():
-        digest.update(f"{name}{array.dtype}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
-
-
-def _read_scores(path: Path, identity: str) -> Float[np.ndarray, " n"] | None:
-    if not path.exists():
-        return None
-    try:
-        with _files.open_npz(path, "scores") as archive:
-            if str(_files.npz_array(archive, "identity")) != identity:
-                return None
-            return _files.npz_array(archive, "scores")
-    except ValueError as e:
-        warnings.warn(
-            f"Running an attack again, since its stored scores are damaged: {e}", stacklevel=2
-        )
-        return None

@@ -88,10 +88,10 @@ def _price(first: Entry, chosen: Entry, unit: Unit) -> str:
         return f"The model has {accuracy}."
     assert guarantee is not None
     count = len(chosen.findings.leaks)
-    found = "no attack finds a leak" if not count else f"{count} attacks find a leak"
+    leaks = "no attack finds a leak" if not count else f"{count} attacks find a leak"
     return (
         f"With differential privacy at epsilon {epsilon_text(guarantee.stated())} the model has "
-        f"{accuracy}, against {percent(first.utility.test)} without, and {found}."
+        f"{accuracy}, against {percent(first.utility.test)} without, and {leaks}."
     )
 
 

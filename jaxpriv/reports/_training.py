@@ -4,6 +4,7 @@ In the shapes below `n` counts records, `c` classes and `m` shadow models.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from jaxpriv import accounting, grads, sampling, training
 from jaxpriv._types import Params
@@ -157,17 +158,8 @@ def train(
         checkpoints=_checkpoints(checkpoints, "shadows"),
     )
 
-    def logits(params: Params, row: Array) -> Float[Array, " c"]:
-        return network.apply(params, row[None])[0]
-
     target_params = jax.tree.map(lambda leaf: leaf[None], state.params)
-
-    def evaluate(x: np.ndarray, labels: np.ndarray) -> Evidence:
-        target, shadows = (
-            training.shadows.outputs(logits, params, jnp.asarray(x))
-            for params in (target_params, shadow_params)
-        )
-        return Evidence(inputs=x, labels=labels, logits=target[0], shadow_logits=shadows)
+    evaluate = functools.partial(_evaluate, network, target_params, shadow_params)
 
     def predict(key: PRNGKeyArray, rows: np.ndarray) -> Array:
         del key
@@ -188,6 +180,25 @@ def train(
         promise=promise(recipe, records, settings),
         rows=records.rows,
     )
+
+
+def _evaluate(
+    network: Network,
+    target_params: Params,
+    shadow_params: Params,
+    x: Shaped[np.ndarray, "n ..."],
+    labels: Int[np.ndarray, " n"],
+) -> Evidence:
+    """Computes logits; the parameters of the target have a leading axis of size 1."""
+
+    def logits(params: Params, row: Array) -> Float[Array, " c"]:
+        return network.apply(params, row[None])[0]
+
+    target, shadows = (
+        training.shadows.outputs(logits, params, jnp.asarray(x))
+        for params in (target_params, shadow_params)
+    )
+    return Evidence(inputs=x, labels=labels, logits=target[0], shadow_logits=shadows)
 
 
 def promise(recipe: Recipe, partition: Partition, settings: Settings) -> Promise | None:

@@ -47,8 +47,8 @@ def load_function(text: str) -> Callable[..., Any]:
         sys.path.remove(folder)
     function = getattr(module, name, None)
     if not callable(function):
-        found = ", ".join(n for n, v in vars(module).items() if callable(v) and n[0] != "_")
-        raise ValueError(f"Expected the function {name!r} in {path.name}, got {found or 'none'}.")
+        names = ", ".join(n for n, v in vars(module).items() if callable(v) and n[0] != "_")
+        raise ValueError(f"Expected the function {name!r} in {path.name}, got {names or 'none'}.")
     return function
 
 

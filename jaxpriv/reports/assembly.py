@@ -3,7 +3,6 @@
 The data flow is settings -> partition -> subjects with evidence -> findings -> report.
 """
 
-import dataclasses
 import datetime
 import functools
 import platform
@@ -16,10 +15,10 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import PRNGKeyArray, Shaped
 
 import jaxpriv
-from jaxpriv import _keys, signals, units
+from jaxpriv import _keys, units
 from jaxpriv.attacks import Training, suite
 from jaxpriv.attacks import evidence as evidence_lib
 from jaxpriv.data import Dataset
@@ -28,6 +27,7 @@ from jaxpriv.defences.base import from_text
 from jaxpriv.metrics import verdict
 from jaxpriv.reports import (
     _assessment,
+    _evidence_files,
     _networks,
     _predicted,
     _promise,
@@ -46,9 +46,6 @@ __all__ = ["Folders", "assemble", "assemble_outputs", "examine"]
 
 _AUDIT_DELTA = 1e-5
 """Delta at which epsilon is bounded from below if the settings have no delta."""
-
-_MAX_LOGIT_BYTES = 64 * 2**20
-"""Larger logits are stored as signals."""
 
 _Log = Callable[[str], None]
 
@@ -111,23 +108,7 @@ def assemble(
     split_key, shadow_key, blind_key, *model_keys = jax.random.split(key, 4 + len(settings.epsilon))
     records = partition.partition_records(split_key, dataset, unit=settings.unit)
     shadow_is_member = units.halves(shadow_key, records.units, num_models=settings.shadows)
-    if train is None:
-        network = _networks.network_for(dataset, settings)
-        inputs = _networks.inputs(records.pool, settings)
-        trainings = [
-            (
-                recipe.name,
-                recipe.noise_multiplier is None,
-                functools.partial(
-                    _training.train, recipe=recipe, network=network, settings=settings
-                ),
-            )
-            for recipe in _training.recipes(network, records, settings, log=log)
-        ]
-    else:
-        _user_training.check(train, settings)
-        inputs = records.pool.x
-        trainings = [("Given training", True, functools.partial(_user_training.train, train))]
+    inputs, trainings = _trainings(records, settings, train, log)
     log("attacking the inputs alone")
     blind = _assessment.blind_metrics(
         blind_key,
@@ -137,10 +118,10 @@ def assemble(
         store=_assessment.Store(_below(folders.checkpoints, "attacks")),
     )
     entries: list[Entry] = []
-    for i, (model_key, (name, is_plain, run)) in enumerate(zip(model_keys, trainings, strict=True)):
-        log(f"{name}: training the target and {settings.shadows} shadow models")
+    for i, (model_key, each) in enumerate(zip(model_keys, trainings, strict=True)):
+        log(f"{each.name}: training the target and {settings.shadows} shadow models")
         train_key, attack_key = jax.random.split(model_key)
-        subject = run(
+        subject = each.run(
             train_key,
             records=records,
             shadow_is_member=shadow_is_member,
@@ -149,7 +130,7 @@ def assemble(
         entries += examine(
             attack_key,
             subject,
-            defences=defences if is_plain else (),
+            defences=() if each.is_private else defences,
             attacks=_table_for_logits(settings) if attacks is None else attacks,
             unit=records.units,
             delta=_AUDIT_DELTA if settings.delta is None else settings.delta,
@@ -285,13 +266,7 @@ def examine(
     """
     entries = []
     for defence in (None, *defences):
-        evidence = subject.evidence
-        name = subject.name if defence is None else f"{subject.name}, {defence.title}"
-        attack_key = key
-        if defence is not None:
-            assert defence.respond is not None
-            attack_key, respond_key = jax.random.split(_keys.named(key, name))
-            evidence = evidence_lib.defended(respond_key, evidence, defence.respond)
+        name, attack_key, evidence = _behind(key, subject, defence)
         log(f"{name}: attacking")
         result = _assessment.assess(
             attack_key,
@@ -312,7 +287,9 @@ def examine(
                 f"{folders.evidence.name}/{_file_name(name)}.{suffix}" for suffix in ("npz", "csv")
             )
             path = folders.evidence / f"{_file_name(name)}.npz"
-            has_logits = _save_evidence(path, evidence, subject, keep_inputs=keep_inputs)
+            has_logits = _evidence_files.save(
+                path, evidence, subject.is_member, keep_inputs=keep_inputs
+            )
         entries.append(
             Entry(
                 name=name,
@@ -328,6 +305,45 @@ def examine(
             )
         )
     return entries
+
+
+def _behind(
+    key: PRNGKeyArray, subject: Subject, defence: Defence | None
+) -> tuple[str, PRNGKeyArray, evidence_lib.Evidence]:
+    """Returns the name of a subject behind a defence, the key of its attacks, and the evidence."""
+    if defence is None:
+        return subject.name, key, subject.evidence
+    assert defence.respond is not None
+    name = f"{subject.name}, {defence.title}"
+    attack_key, respond_key = jax.random.split(_keys.named(key, name))
+    return name, attack_key, evidence_lib.defended(respond_key, subject.evidence, defence.respond)
+
+
+class _Training(NamedTuple):
+    """A training of the target and its shadow models: `run(key, ...) -> subject`."""
+
+    name: str
+    is_private: bool
+    run: Callable[..., Subject]
+
+
+def _trainings(
+    records: partition.Partition,
+    settings: Settings,
+    train: _user_training.Train | None,
+    log: _Log,
+) -> tuple[Shaped[np.ndarray, "n ..."], list[_Training]]:
+    """Returns the inputs of the networks, and the trainings of a report."""
+    if train is not None:
+        _user_training.check(train, settings)
+        run = functools.partial(_user_training.train, train)
+        return records.pool.x, [_Training("Given training", False, run)]
+    network = _networks.network_for(records.pool, settings)
+    trainings = []
+    for recipe in _training.recipes(network, records, settings, log=log):
+        run = functools.partial(_training.train, recipe=recipe, network=network, settings=settings)
+        trainings.append(_Training(recipe.name, recipe.noise_multiplier is not None, run))
+    return _networks.inputs(records.pool, settings), trainings
 
 
 def _defences(settings: Settings) -> list[Defence]:
@@ -376,46 +392,6 @@ def _claim(settings: Settings, subject: Subject) -> findings.Promise | None:
         relation=settings.relation,
         num_members=int(subject.is_member.sum()),
     )
-
-
-def _save_evidence(
-    path: Path, evidence: evidence_lib.Evidence, subject: Subject, *, keep_inputs: bool
-) -> bool:
-    """Saves outputs and memberships; returns whether they are logits.
-
-    Logits of more than 64 MB are replaced by the logit-scaled confidence, which LiRA needs.
-    """
-    population = evidence.population
-    if not keep_inputs:
-        evidence = dataclasses.replace(evidence, inputs=None)
-        population = population and dataclasses.replace(population, inputs=None)
-    has_logits = _logit_bytes(evidence) + _logit_bytes(population) <= _MAX_LOGIT_BYTES
-    if not has_logits:
-        target, shadows = evidence.logits, evidence.shadow_logits
-        evidence = dataclasses.replace(
-            evidence,
-            logits=None,
-            shadow_logits=None,
-            signals=_confidences(target, evidence.labels),
-            shadow_signals=_confidences(shadows, evidence.labels),
-        )
-        population = None
-    path.parent.mkdir(parents=True, exist_ok=True)
-    stored = dataclasses.replace(evidence, population=population)
-    evidence_lib.save(path, stored, subject.is_member, private=True)
-    return has_logits
-
-
-def _logit_bytes(evidence: evidence_lib.Evidence | None) -> int:
-    if evidence is None or evidence.labels is None:
-        return 0
-    return sum(a.nbytes for a in (evidence.logits, evidence.shadow_logits) if a is not None)
-
-
-def _confidences(logits: np.ndarray | None, labels: np.ndarray | None) -> np.ndarray | None:
-    if logits is None:
-        return None
-    return signals.score_records(signals.logit_confidence, logits, labels)
 
 
 def _report(

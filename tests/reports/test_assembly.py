@@ -9,7 +9,7 @@ import pytest
 from jaxpriv import accounting, data, metrics, reports, sampling, training, units
 from jaxpriv.attacks import evidence as evidence_lib
 from jaxpriv.attacks import suite
-from jaxpriv.reports import _networks, _training, assembly, partition, subjects
+from jaxpriv.reports import _evidence_files, _networks, _training, assembly, partition, subjects
 from jaxpriv.reports.settings import Settings
 from tests.reports import examples
 
@@ -153,7 +153,7 @@ def test_large_logits_are_stored_as_signals(tmp_path, monkeypatch):
         "folders": folders,
     }
     for limit, keep_inputs in ((10**9, True), (100, False)):
-        monkeypatch.setattr(assembly, "_MAX_LOGIT_BYTES", limit)
+        monkeypatch.setattr(_evidence_files, "_MAX_LOGIT_BYTES", limit)
         (entry,) = assembly.examine(KEY, subject, keep_inputs=keep_inputs, **options)
         stored, _ = evidence_lib.load(tmp_path / "a-model.npz")
         assert entry.evidence_has_logits == (limit > 100)
