@@ -326,12 +326,17 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = "import sys; from tests.training import kill_worker; kill_worker.main(*sys.argv[1:])"
 
 
+def num_checkpoints(folder):
+    """Old checkpoints may vanish during the walk, which `os.walk` passes over."""
+    return sum("manifest.json" in files for _, _, files in os.walk(folder))
+
+
 def killed(folder, kind, delay):
     """Starts the worker, kills it some seconds after its next checkpoint; False if it ended."""
-    before = len(list(folder.rglob("0*/manifest.json")))
+    before = num_checkpoints(folder)
     command = [sys.executable, "-c", PROGRAM, kind, str(folder), str(folder / "out.npz")]
     process = subprocess.Popen(command, cwd=ROOT)
-    while process.poll() is None and len(list(folder.rglob("0*/manifest.json"))) <= before:
+    while process.poll() is None and num_checkpoints(folder) <= before:
         time.sleep(0.01)
     try:
         process.wait(timeout=delay)
