@@ -104,6 +104,8 @@ def network_for(dataset: Dataset, settings: Settings) -> Network:
     example = jnp.asarray(inputs(dataset.subset(np.arange(1)), settings)[0])
     name = settings.model or _preset_for(example, settings)
     if _user_code.names_file(name):
+        if settings.width is not None:
+            raise ValueError("Expected no --width with a model file, which sets its own widths.")
         network = _from_file(name, example)
     else:
         _check_preset(name, example, settings)
@@ -284,7 +286,8 @@ def _check_outputs(network: Network, example: Array, num_classes: int, name: str
     try:
         params = jax.eval_shape(network.init, jax.random.key(0))
         shape = jax.eval_shape(network.apply, params, example[None]).shape
-    except (TypeError, ValueError) as e:
+        jax.eval_shape(network.loss, params, (example, jnp.int32(0)), jax.random.key(0))
+    except Exception as e:  # of any kind: the module is the user's
         text = " ".join(str(e).split())
         raise ValueError(
             f"Expected a network for inputs of shape {list(example.shape)}, got from {name}: "

@@ -81,12 +81,20 @@ def load(settings: Settings, *, log: Callable[[str], None]) -> tuple[Subject, Da
         unit_id=unit_id,
         predict=predict,
     )
-    described = Data(
+    joined = Dataset(
+        x=x,
+        y=labels,
         name=f"{parts[0].name} and {parts[1].name}",
-        source=f"members: {parts[0].source}; non-members: {parts[1].source}",
-        num_records=len(x),
         num_classes=first.shape[1],
         class_names=names,
+        source=f"members: {parts[0].source}; non-members: {parts[1].source}",
+    )
+    described = Data(
+        name=joined.name,
+        source=joined.source,
+        num_records=len(joined),
+        num_classes=joined.num_classes,
+        class_names=joined.class_names,
         notes=tuple(dict.fromkeys(notes)),
         not_private=(),
         num_members=len(parts[0]),
@@ -94,7 +102,7 @@ def load(settings: Settings, *, log: Callable[[str], None]) -> tuple[Subject, Da
         num_population=0,
         num_groups=None if groups is None else groups.num_units,
         largest_group=None if groups is None else groups.largest,
-        num_duplicates=_num_shared(parts),
+        num_duplicates=data.num_duplicates(joined),
         by_coin=False,
     )
     return Subject("Given model", evidence, is_member, training=None, promise=None), described
@@ -191,10 +199,3 @@ def _joined_groups(groups: list[np.ndarray | None]) -> np.ndarray | None:
     if members is None or nonmembers is None:
         return None
     return np.concatenate([members, nonmembers + members.max() + 1])
-
-
-def _num_shared(parts: list[Dataset]) -> int:
-    """Counts records that are in both files, which no attack can tell apart."""
-    rows = [part.x.reshape(len(part), -1) for part in parts]
-    seen = {row.tobytes() for row in rows[0]}
-    return sum(row.tobytes() in seen for row in rows[1])

@@ -20,15 +20,15 @@ from jaxpriv.attacks.evidence import Evidence
 
 
 class Store:
-    """Stores the scores of attacks in a folder, so that a resumed report does not repeat them."""
+    """Stores scores or outputs in a folder, so that a resumed report does not repeat them."""
 
     def __init__(self, folder: Path | None) -> None:
         """Sets the folder; None stores nothing."""
         self._folder = folder
 
     def scores(
-        self, name: str, identity: str, compute: Callable[[], Shaped[Any, " n"]]
-    ) -> Float[np.ndarray, " n"]:
+        self, name: str, identity: str, compute: Callable[[], Shaped[Any, "n *c"]]
+    ) -> Float[np.ndarray, "n *c"]:
         """Reads the scores of an attack, or computes and stores them.
 
         Args:
@@ -109,7 +109,7 @@ def identity(key: PRNGKeyArray, **arrays: np.ndarray) -> str:
     return digest.hexdigest()
 
 
-def _read_scores(path: Path, identity: str) -> Float[np.ndarray, " n"] | None:
+def _read_scores(path: Path, identity: str) -> Float[np.ndarray, "n *c"] | None:
     if not path.exists():
         return None
     try:

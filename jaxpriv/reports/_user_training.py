@@ -3,7 +3,6 @@
 In the shapes below `n` counts records, `m` shadow models and `c` classes.
 """
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,9 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, PRNGKeyArray
 
-from jaxpriv import _files
 from jaxpriv.attacks.evidence import Evidence
 from jaxpriv.data import Dataset
+from jaxpriv.reports import _score_files
 from jaxpriv.reports.partition import Partition
 from jaxpriv.reports.settings import Settings
 from jaxpriv.reports.subjects import Subject
@@ -54,7 +53,8 @@ def train(
 ) -> Subject:
     """Trains the target and its shadow models one after the other.
 
-    The outputs of each model are stored, so that a resumed report does not train it again.
+    The outputs of each model are stored, so that a resumed report does not train it again. Outputs
+    for another key or other records are replaced; a change of the function is not noticed.
 
     Args:
       function: trains one model.
@@ -73,21 +73,16 @@ def train(
     x = np.concatenate([records.pool.x, records.population.x])
     keys = jax.random.split(key, 1 + len(shadow_is_member))
     masks = np.concatenate([records.is_member[None], shadow_is_member])
+    store = _score_files.Store(checkpoints)
     outputs = []
     for i, (model_key, mask) in enumerate(zip(keys, masks, strict=True)):
-        path = None if checkpoints is None else checkpoints / f"logits-{i}.npz"
-        if path is not None and path.exists():
-            with np.load(path, allow_pickle=False) as stored:
-                outputs.append(stored["logits"])
-            continue
-        predict = function(model_key, records.pool.subset(mask))
-        logits = _checked(predict(x), len(x), num_classes)
-        if path is not None:
-            content = io.BytesIO()
-            np.savez(content, logits=logits)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _files.write_whole(path, content.getvalue(), private=True)
-        outputs.append(logits)
+
+        def compute(model_key: PRNGKeyArray = model_key, mask: np.ndarray = mask) -> np.ndarray:
+            predict = function(model_key, records.pool.subset(mask))
+            return _checked(predict(x), len(x), num_classes)
+
+        identity = _score_files.identity(model_key, x=x, y=records.pool.y, mask=mask)
+        outputs.append(store.scores(f"logits-{i}", identity, compute).astype(np.float32))
     pool, population = np.split(np.stack(outputs), [len(records.pool)], axis=1)
     evidence = Evidence(
         inputs=records.pool.x,

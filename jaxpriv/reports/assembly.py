@@ -386,6 +386,11 @@ def _recommend(
 def _claim(settings: Settings, subject: Subject) -> findings.Promise | None:
     if settings.claimed_epsilon is None or settings.delta is None or settings.relation is None:
         return None
+    if subject.evidence.unit_id is not None:
+        # The page would compare attacks on groups with a bound for one record.
+        raise ValueError(
+            "Expected records without groups for --claimed-epsilon, which is for one record."
+        )
     return _promise.claimed(
         epsilon=settings.claimed_epsilon,
         delta=settings.delta,

@@ -17,6 +17,7 @@ NUM_CLASSES = 3
 
 MODULES = """
 import flax.linen as nn
+import jax
 import optax
 from flax import nnx
 
@@ -94,6 +95,17 @@ def optimizer():
 
 def fails():
     raise RuntimeError("no weights")
+
+
+class Noisy(nn.Module):
+    @nn.compact
+    def __call__(self, x, train):
+        x = nn.Dense(3)(x.reshape(len(x), -1))
+        return x + jax.random.normal(self.make_rng("noise"), x.shape) if train else x
+
+
+def noisy():
+    return Noisy()
 """
 
 
@@ -189,6 +201,7 @@ def test_modules_drop_units_in_training_alone(file, name):
         ("steps", "Expected a number of steps >= 1 from .*, got 1.5"),
         ("optimizer", "Expected an optax optimiser as the second result of .*, got str"),
         ("fails", r"got RuntimeError: no weights in my_model.py, line \d+"),
+        ("noisy", "got from .*: InvalidRngError"),
         ("nothing", "Expected the function 'nothing' in my_model.py, got .*dropped"),
     ],
 )
@@ -196,6 +209,12 @@ def test_a_wrong_module_is_one_line(file, name, message):
     with pytest.raises(ValueError, match=message) as error:
         _networks.network_for(dataset(4, 4, 3), Settings(no_dp=True, model=f"{file}:{name}"))
     assert "\n" not in str(error.value)
+
+
+def test_a_width_for_a_model_file_is_refused(file):
+    given = Settings(no_dp=True, model=f"{file}:dropped", width=8)
+    with pytest.raises(ValueError, match="Expected no --width with a model file"):
+        _networks.network_for(dataset(4, 4, 3), given)
 
 
 def test_a_module_for_other_inputs_is_one_line(file):

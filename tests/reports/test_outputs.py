@@ -168,6 +168,16 @@ def test_a_claim_is_stated_and_not_verified(files, relation):
     assert "(claimed)" in page
 
 
+def test_a_claim_for_records_does_not_cover_groups(files):
+    for name in ("members", "nonmembers"):
+        with np.load(files / f"{name}.npz") as stored:
+            arrays = dict(stored)
+        np.savez(files / f"{name}.npz", **arrays, group=np.arange(N) // 2)
+    assert assemble(settings(files)).unit == "group"
+    with pytest.raises(ValueError, match="Expected records without groups for --claimed-epsilon"):
+        assemble(settings(files, relation="replace_one", **CLAIM))
+
+
 def test_a_vacuous_claim_protects_nothing(files):
     claim = {"claimed_epsilon": 50.0, "delta": 1e-4, "relation": "add_or_remove_one"}
     (entry,) = assemble(settings(files, **claim)).entries
@@ -212,6 +222,8 @@ def test_any_training_function_is_reported_and_resumed(tmp_path):
     again = assembly.assemble(KEY, digits, given, train=counted, **options)
     assert len(calls) == 5
     assert dataclasses.replace(again, run=report.run) == report
+    assembly.assemble(jax.random.key(6), digits, given, train=counted, **options)
+    assert len(calls) == 10  # outputs of another key are not taken
 
 
 def test_settings_that_a_training_function_ignores_are_refused():
