@@ -106,7 +106,9 @@ def assemble(
     settings.check_subject()
     defences = _defences(settings)
     split_key, shadow_key, blind_key, *model_keys = jax.random.split(key, 4 + len(settings.epsilon))
-    records = partition.partition_records(split_key, dataset, unit=settings.unit)
+    records = partition.partition_records(
+        split_key, dataset, unit=settings.unit, max_records=settings.max_records
+    )
     shadow_is_member = units.halves(shadow_key, records.units, num_models=settings.shadows)
     inputs, trainings = _trainings(records, settings, train, log)
     log("attacking the inputs alone")

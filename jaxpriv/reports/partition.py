@@ -1,6 +1,6 @@
 """Splits the records of a report into members, non-members and a population.
 
-In the shapes below `n` counts the records of the pool.
+In the shapes below `n` counts the records of the pool and `p` those of the population.
 """
 
 from typing import NamedTuple
@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Int, PRNGKeyArray
 
-from jaxpriv import units
+from jaxpriv import _keys, units
 from jaxpriv.data import Dataset, num_duplicates
 from jaxpriv.reports.findings import Data
 from jaxpriv.reports.settings import Unit
@@ -29,7 +29,7 @@ class Partition(NamedTuple):
     population: records on which no model is trained.
     is_member: whether the target is trained on each record of the pool.
     units: unit of privacy of each record of the pool.
-    rows: number of each record of the pool in the data.
+    rows, population_rows: number of each record of the pool and of the population in the data.
     """
 
     pool: Dataset
@@ -37,15 +37,19 @@ class Partition(NamedTuple):
     is_member: Bool[np.ndarray, " n"]
     units: units.Units
     rows: Int[np.ndarray, " n"]
+    population_rows: Int[np.ndarray, " p"]
 
 
-def partition_records(key: PRNGKeyArray, dataset: Dataset, *, unit: Unit | None) -> Partition:
+def partition_records(
+    key: PRNGKeyArray, dataset: Dataset, *, unit: Unit | None, max_records: int | None = None
+) -> Partition:
     """Sets a tenth of the records aside and tosses a fair coin for each remaining unit.
 
     Args:
       key: PRNG key.
       dataset: at least 40 records, and at least 8 groups if groups are the unit.
       unit: unit of privacy; None takes groups if the data have them, and records otherwise.
+      max_records: number of records to use at most, drawn as whole units; None uses all.
 
     Returns:
       Pool, membership and population; the records of a unit are never separated.
@@ -61,10 +65,12 @@ def partition_records(key: PRNGKeyArray, dataset: Dataset, *, unit: Unit | None)
       >>> len(split.pool), len(split.population), split.units.kind
       (1617, 180, 'record')
     """
-    if len(dataset) < _MIN_RECORDS:
-        raise ValueError(f"Expected at least {_MIN_RECORDS} records, got {len(dataset)}.")
     if unit == "group" and dataset.group is None:
         raise ValueError(f"Expected groups in {dataset.name} for the unit 'group', got none.")
+    used = _draw_records(key, dataset, unit=unit, max_records=max_records)
+    dataset = dataset.subset(used)
+    if len(dataset) < _MIN_RECORDS:
+        raise ValueError(f"Expected at least {_MIN_RECORDS} records, got {len(dataset)}.")
     all_units = units.of_records(len(dataset), kind=unit, group=dataset.group)
     if all_units.kind == "group" and all_units.num_units < _MIN_GROUPS:
         raise ValueError(f"Expected at least {_MIN_GROUPS} groups, got {all_units.num_units}.")
@@ -85,8 +91,20 @@ def partition_records(key: PRNGKeyArray, dataset: Dataset, *, unit: Unit | None)
         population=dataset.subset(is_population),
         is_member=is_member,
         units=pool_units,
-        rows=np.flatnonzero(~is_population),
+        rows=used[~is_population],
+        population_rows=used[is_population],
     )
+
+
+def _draw_records(
+    key: PRNGKeyArray, dataset: Dataset, *, unit: Unit | None, max_records: int | None
+) -> Int[np.ndarray, " r"]:
+    """Returns the rows that are used, ascending."""
+    if max_records is None or max_records >= len(dataset):
+        return np.arange(len(dataset))
+    rng = _keys.numpy_rng(_keys.named(key, "records"))
+    all_units = units.of_records(len(dataset), kind=unit, group=dataset.group)
+    return units.draw(rng, all_units, sizes={"used": max_records})["used"]
 
 
 def describe(dataset: Dataset, partition: Partition) -> Data:
@@ -108,20 +126,24 @@ def describe(dataset: Dataset, partition: Partition) -> Data:
       >>> described.num_records, described.num_members + described.num_nonmembers
       (1797, 1617)
     """
-    groups = None if dataset.group is None else units.groups(dataset.group)
+    rows = np.concatenate([partition.rows, partition.population_rows])
+    used, notes = dataset.subset(np.sort(rows)), dataset.notes
+    if len(used) < len(dataset):
+        notes = (*notes, f"{len(used):,} of {len(dataset):,} records are used, drawn at random.")
+    groups = None if used.group is None else units.groups(used.group)
     return Data(
         name=dataset.name,
         source=dataset.source,
-        num_records=len(dataset),
+        num_records=len(used),
         num_classes=dataset.num_classes,
         class_names=dataset.class_names,
-        notes=dataset.notes,
+        notes=notes,
         not_private=dataset.not_private,
         num_members=int(partition.is_member.sum()),
         num_nonmembers=int((~partition.is_member).sum()),
         num_population=len(partition.population),
         num_groups=None if groups is None else groups.num_units,
         largest_group=None if groups is None else groups.largest,
-        num_duplicates=num_duplicates(dataset),
+        num_duplicates=num_duplicates(used),
         by_coin=True,
     )

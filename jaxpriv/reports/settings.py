@@ -27,8 +27,8 @@ Missing = Literal["refuse", "drop", "median"]
 """Treatments of missing values."""
 
 _TRAINING = (
-    "epsilon", "delta", "relation", "no_dp", "data", "label", "group", "exclude", "missing",
-    "model", "tokens", "unit", "shadows", "width", "sampling_prob", "clip_norm", "steps",
+    "epsilon", "delta", "relation", "no_dp", "data", "max_records", "label", "group", "exclude",
+    "missing", "model", "tokens", "unit", "shadows", "width", "sampling_prob", "clip_norm", "steps",
     "learning_rate", "plain_steps", "plain_learning_rate",
 )  # fmt: skip
 """Settings that do not apply to a report on outputs."""
@@ -37,7 +37,7 @@ _READING = ("label", "group", "exclude", "missing")
 """Settings of the files of records, which also apply with --predict."""
 
 _POSITIVE = (
-    "shadows", "tokens", "width", "clip_norm", "steps", "learning_rate", "plain_steps",
+    "max_records", "shadows", "tokens", "width", "clip_norm", "steps", "learning_rate", "plain_steps",
     "plain_learning_rate", "attack_steps", "claimed_epsilon",
 )  # fmt: skip
 
@@ -60,6 +60,8 @@ class Settings:
     data: str | None = None
     """Data set (see `jaxpriv data list`), .npz, .csv or folder of images by class.
     Default: digits."""
+    max_records: int | None = None
+    """Number of records to use at most, drawn at random. Default: all."""
     label: str | None = None
     """Name of the class column of a table."""
     group: str | None = None

@@ -74,3 +74,17 @@ def test_what_cannot_be_split_is_one_line(digits, rows, group, unit, message):
     dataset = dataclasses.replace(digits.subset(np.arange(rows)), group=group)
     with pytest.raises(ValueError, match=message):
         partition.partition_records(KEY, dataset, unit=unit)
+
+
+def test_at_most_the_given_number_of_records_is_used_in_whole_groups(digits):
+    grouped = dataclasses.replace(digits, group=np.arange(400) // 4)
+    split = partition.partition_records(KEY, grouped, unit=None, max_records=122)
+    assert len(split.pool) + len(split.population) == 120
+    assert (np.unique(split.pool.group, return_counts=True)[1] == 4).all()
+    np.testing.assert_array_equal(split.pool.x, grouped.x[split.rows])
+    described = partition.describe(grouped, split)
+    assert (described.num_records, described.num_groups) == (120, 30)
+    assert described.notes[-1] == "120 of 400 records are used, drawn at random."
+    assert len(partition.partition_records(KEY, grouped, unit=None, max_records=400).pool) == 360
+    with pytest.raises(ValueError, match="at least 40 records, got 36"):
+        partition.partition_records(KEY, grouped, unit=None, max_records=39)
