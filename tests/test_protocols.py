@@ -24,6 +24,16 @@ def loss(params, x, key):
     return (jnp.dot(params["w"], x) + params["b"] - 1.0) ** 2
 
 
+def batch_loss(params, mean, batch, mask, key):
+    values = jax.vmap(loss, in_axes=(None, 0, None))(params, batch - mean, key)
+    return values.mean(), 0.9 * mean + 0.1 * batch.mean(axis=0)
+
+
+def initial(name):
+    """Initial parameters for an algorithm."""
+    return training.Variables(PARAMS, jnp.zeros(4)) if name == "stateful_sgd" else PARAMS
+
+
 def _private():
     grad = grads.clipped_grad(loss, clip_norm=1.0)
     return grad, optax.adam(0.1), sampling.poisson(30, sampling_prob=0.3)
@@ -31,6 +41,9 @@ def _private():
 
 ALGORITHMS = {
     "sgd": lambda: training.sgd(loss, optax.adam(0.1), sampling.poisson(30, sampling_prob=0.3)),
+    "stateful_sgd": lambda: training.stateful_sgd(
+        batch_loss, optax.adam(0.1), sampling.fixed_batch(30, batch_size=8)
+    ),
     "dpsgd": lambda: training.dpsgd(*_private(), noise_multiplier=1.0),
     "adaptive_dpsgd": lambda: training.adaptive_dpsgd(
         *_private(), noise_multiplier=1.0, count_noise=2.0, target_quantile=0.5
@@ -48,7 +61,7 @@ def test_algorithms(name, keys):
     hash(alg)  # a static argument of the compiled loop
     a, b = keys(2)
     indices, mask = alg.sampler.sample(a)
-    batch, state = X[indices], alg.init(PARAMS)
+    batch, state = X[indices], alg.init(initial(name))
     assert state.step == 0
     new, info = jax.jit(alg.update)(b, state, batch, mask)
     again, _ = alg.update(b, state, batch, mask)
@@ -67,7 +80,7 @@ def test_algorithms(name, keys):
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_algorithms_train_many_as_one(name, keys):
     alg = ALGORITHMS[name]()
-    many = jax.tree.map(lambda p: jnp.stack([p, p + 1]), PARAMS)
+    many = jax.tree.map(lambda p: jnp.stack([p, p + 1]), initial(name))
     members = np.stack([np.arange(30), np.arange(30)])
     states, _ = training.fit_many(
         keys(2), lambda size, _: alg, many, X, members=members, steps=3, hyper=None

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from jaxpriv.cli import _common
+from jaxpriv.cli import _common, _pages
+from jaxpriv.reports.settings import Settings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,7 +23,7 @@ __all__ = ["Attack", "run_attack"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attack(_common.Common):
+class Attack(_pages.Output):
     """Evaluate membership inference from a file of scores or logits of any framework."""
 
     scores: tyro.conf.Positional[Path]
@@ -40,13 +41,14 @@ def run_attack(command: Attack, argv: Sequence[str]) -> _common.Answer:
 
     Args:
       command: parsed options.
-      argv: arguments of the program; not used.
+      argv: arguments of the program, which the page prints.
 
     Returns:
       JSON object and lines of text.
 
     Raises:
-      ValueError: if the file is damaged or lacks `is_member`.
+      ValueError: if the file is damaged or lacks `is_member`, or if the output folder cannot be
+        written to.
 
     Example:
       >>> import tempfile
@@ -58,7 +60,9 @@ def run_attack(command: Attack, argv: Sequence[str]) -> _common.Answer:
       >>> answer.json["auc"], answer.json["strongest"]
       (0.75, 'signals')
     """
-    del argv
+    _pages.check(command, command.out)
+    if command.out is not None and command.confidence != _pages.CONFIDENCE:
+        raise ValueError(_pages.wrong_confidence(command.confidence))
     import jax
 
     from jaxpriv.attacks import suite
@@ -97,7 +101,10 @@ def run_attack(command: Attack, argv: Sequence[str]) -> _common.Answer:
         "num_parts": {by: parts.num_parts for by, parts in slices.items()},
         "not_applicable": {name: reason for name, reason in missing.items() if reason},
     }
-    return _common.Answer(result, _lines(result, evidence))
+    lines = _pages.write_scores(
+        Settings(scores=str(command.scores)), results, table, command, argv, seed=command.seed
+    )
+    return _common.Answer(result, [*_lines(result, evidence), *lines])
 
 
 _MAX_LISTED = 10

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from jaxpriv._names import Relation
-from jaxpriv.cli import _common
+from jaxpriv.cli import _common, _pages
+from jaxpriv.reports.settings import Settings
 
 if TYPE_CHECKING:
     import numpy as np
 
     from jaxpriv import units
+    from jaxpriv.attacks import Attack as SuiteAttack
     from jaxpriv.attacks import Evidence
     from jaxpriv.audit import LowerBounds
 
@@ -24,7 +26,7 @@ _AUDITED = ("signals", "negative_loss", "lira")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Audit(_common.Common):
+class Audit(_pages.Output):
     """Bound the epsilon of a training from below, independently of its claimed guarantee."""
 
     scores: tyro.conf.Positional[Path]
@@ -49,13 +51,14 @@ def run_audit(command: Audit, argv: Sequence[str]) -> _common.Answer:
 
     Args:
       command: parsed options.
-      argv: arguments of the program; not used.
+      argv: arguments of the program, which the page prints.
 
     Returns:
       JSON object and lines of text.
 
     Raises:
-      ValueError: if an option is out of range, or if the file lacks scores or `is_member`.
+      ValueError: if an option is out of range, if the file lacks scores or `is_member`, or if the
+        output folder cannot be written to.
 
     Example:
       >>> import tempfile
@@ -70,14 +73,16 @@ def run_audit(command: Audit, argv: Sequence[str]) -> _common.Answer:
       >>> 3 < answer.json["lower_bounds"]["one_run"] < 5
       True
     """
-    del argv
+    _pages.check(command, command.out)
     from jaxpriv import _check, audit
 
+    settings = _settings(command)
     if command.claimed_epsilon is not None:
         _check.non_negative(claimed_epsilon=command.claimed_epsilon)
     _check.open_unit(confidence=command.confidence)
     evidence, truth = _common.load_scores(command.scores)
-    canaries = _canaries(evidence, truth, one_run=command.design == "one_run")
+    results = _run_attacks(evidence, one_run=command.design == "one_run")
+    canaries = _canaries(evidence, truth, results)
     corrected = 1 - (1 - command.confidence) / len(canaries)
     bounds = {
         name: audit.lower_bounds(
@@ -112,30 +117,67 @@ def run_audit(command: Audit, argv: Sequence[str]) -> _common.Answer:
         "not_used": _not_used(evidence, command.design),
         **_claim(command, largest, num_members=num_members),
     }
-    return _common.Answer(result, _lines(result))
+    lines = []
+    if settings is not None:
+        table = _audited_attacks(evidence, one_run=True)
+        lines = _pages.write_scores(settings, results, table, command, argv, seed=0)
+    return _common.Answer(result, [*_lines(result), *lines])
 
 
-def _canaries(
-    evidence: "Evidence", is_member: "np.ndarray", *, one_run: bool
-) -> "dict[str, units.Canaries]":
-    """Returns scores and membership of the units to audit, by the name of the attack."""
-    import jax
+def _settings(command: Audit) -> Settings | None:
+    """Returns the settings of the page; None if none is written."""
+    if command.out is None:
+        return None
+    if command.design != "one_run":
+        raise ValueError(
+            "Expected --design one_run with --out, whose page is about the records of one model."
+        )
+    if command.confidence != _pages.CONFIDENCE:
+        raise ValueError(_pages.wrong_confidence(command.confidence))
+    return Settings(
+        scores=str(command.scores),
+        by_coin=True,
+        delta=command.delta,
+        relation=command.relation,
+        claimed_epsilon=command.claimed_epsilon,
+    )
 
-    from jaxpriv import units
+
+def _audited_attacks(evidence: "Evidence", *, one_run: bool) -> "Sequence[SuiteAttack]":
     from jaxpriv.attacks import suite
 
     table = suite.applicable([a for a in suite.attacks() if a.name in _AUDITED], evidence)
     if evidence.signals is not None:
-        table = [a for a in table if a.name == "signals" or (one_run and a.name == "lira")]
-    elif not one_run:
+        return [a for a in table if a.name == "signals" or (one_run and a.name == "lira")]
+    return table
+
+
+def _run_attacks(evidence: "Evidence", *, one_run: bool) -> "dict[str, np.ndarray]":
+    """Returns the scores of all records by the name of the attack."""
+    import jax
+
+    from jaxpriv.attacks import suite
+
+    if evidence.signals is None and not one_run:
         raise ValueError("Expected scores, one for each independent training, got none.")
+    table = _audited_attacks(evidence, one_run=one_run)
     if not table:
         raise ValueError("Expected scores, or logits and labels, to audit, got neither.")
+    key = jax.random.key(0)  # the audited attacks are deterministic
+    return suite.run_all(key, evidence, table=table)
+
+
+def _canaries(
+    evidence: "Evidence", is_member: "np.ndarray", results: "dict[str, np.ndarray]"
+) -> "dict[str, units.Canaries]":
+    """Returns scores and membership of the units to audit, by the name of the attack."""
+    from jaxpriv import units
+
     judged = evidence.judged
     unit = units.of_records(len(evidence), group=evidence.unit_id).subset(judged)
-    key = jax.random.key(0)  # the audited attacks are deterministic
     return {
-        a.name: units.canaries(unit, a.run(key, evidence)[judged], is_member[judged]) for a in table
+        name: units.canaries(unit, scores[judged], is_member[judged])
+        for name, scores in results.items()
     }
 
 

@@ -23,7 +23,15 @@ if TYPE_CHECKING:
     )
     from jaxpriv.reports.assembly import Folders, assemble, assemble_outputs
     from jaxpriv.reports.findings import Report
-    from jaxpriv.reports.page import as_json, read, render, schema, write
+    from jaxpriv.reports.page import (
+        as_json,
+        find_browser,
+        read,
+        render,
+        schema,
+        write,
+        write_pdf,
+    )
     from jaxpriv.reports.wording import summary
 
 __all__ = [
@@ -34,6 +42,7 @@ __all__ = [
     "assemble",
     "assemble_outputs",
     "assembly",
+    "find_browser",
     "findings",
     "page",
     "partition",
@@ -47,6 +56,7 @@ __all__ = [
     "summary",
     "wording",
     "write",
+    "write_pdf",
 ]
 
 _MODULE_OF = {
@@ -55,11 +65,13 @@ _MODULE_OF = {
     "as_json": "page",
     "assemble": "assembly",
     "assemble_outputs": "assembly",
+    "find_browser": "page",
     "read": "page",
     "render": "page",
     "schema": "page",
     "summary": "wording",
     "write": "page",
+    "write_pdf": "page",
 }
 
 

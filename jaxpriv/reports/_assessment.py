@@ -6,6 +6,7 @@ correction for all attacks (`verdict.compare`), and stored as findings.
 In the shapes below `n` counts records and `u` units of privacy.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int, PRNGKeyArray, Shaped
 
-from jaxpriv import _keys, audit, metrics, signals, units
+from jaxpriv import _keys, _progress, audit, metrics, signals, units
+from jaxpriv._names import Relation
 from jaxpriv.attacks import blind, suite
 from jaxpriv.attacks.evidence import Evidence
 from jaxpriv.metrics import accuracy, intervals, roc, slices, verdict
 from jaxpriv.reports import _score_files, findings
 from jaxpriv.reports._score_files import Store
 from jaxpriv.reports.findings import Findings
-
-AUDIT_RELATION = "add_or_remove_one"
-"""Relation of the audits, since a coin decides whether a unit is in the training data."""
 
 _ERROR = 0.05
 """Error probability that all attacks on a model share."""
@@ -98,6 +97,7 @@ def assess(
     attacks: Sequence[suite.Attack],
     unit: units.Units,
     delta: float,
+    relation: Relation,
     no_audit: str | None = None,
     rows: Int[np.ndarray, " n"] | None = None,
     table_path: Path | None = None,
@@ -112,7 +112,7 @@ def assess(
       is_member: true membership.
       attacks: table of attacks.
       unit: unit of each record; the score of a unit is the mean score of its records.
-      delta: delta at which epsilon is bounded from below.
+      delta, relation: delta at which epsilon is bounded from below, and its relation.
       no_audit: reason why no audit applies; None if a fair coin decided each unit's membership.
       rows: number of each record in the user's data; None numbers them from 0.
       table_path: .csv file for the scores of all records; None writes none.
@@ -130,6 +130,7 @@ def assess(
         reasons = "; ".join(f"{a.title} {suite.missing(a, evidence)}" for a in attacks)
         raise ValueError(f"Expected evidence for at least one attack, got none: {reasons}.")
     gap = _gap(evidence, is_member)
+    one_run = functools.partial(_one_run, delta=delta, relation=relation)
     scores = _run(key, table, evidence, store or Store(None), log)
     judged = evidence.judged
     judged_units = unit.subset(judged)
@@ -141,7 +142,7 @@ def assess(
         {name: canary.scores for name, canary in canaries.items()},
         next(iter(canaries.values())).is_member,
         confidence=1 - _ERROR,
-        lower_bound=None if no_audit else lambda *a: _one_run(*a, delta=delta).one_run or 0.0,
+        lower_bound=None if no_audit else lambda *a: one_run(*a).one_run or 0.0,
     )
     strongest = comparison.strongest
     rows = np.arange(len(is_member)) if rows is None else rows
@@ -158,7 +159,7 @@ def assess(
         leaks=comparison.leaks,
         gap_baseline=gap,
         slices=_slices(scores[strongest], evidence, is_member, unit),
-        audit=None if no_audit else _audit(comparison, canaries, unit, delta),
+        audit=None if no_audit else _audit(comparison, canaries, unit, one_run),
         no_audit=no_audit,
         num_shadows=evidence.num_shadows,
         exposed=_exposed(
@@ -190,13 +191,15 @@ def _run(
 ) -> dict[str, Float[np.ndarray, " n"]]:
     """Returns the scores of each attack by name."""
     scores = {}
-    for attack in table:
-        log(f"  {attack.title}")
-        attack_key = _keys.named(key, attack.name)
-        identity = _score_files.identity(attack_key, **_score_files.arrays(evidence))
-        scores[attack.name] = store.scores(
-            attack.name, identity, lambda a=attack, k=attack_key: a.run(k, evidence)
-        )
+    with _progress.bar("attacking", len(table)) as advance:
+        for i, attack in enumerate(table):
+            log(f"  {i + 1} of {len(table)}: {attack.title}")
+            attack_key = _keys.named(key, attack.name)
+            identity = _score_files.identity(attack_key, **_score_files.arrays(evidence))
+            scores[attack.name] = store.scores(
+                attack.name, identity, lambda a=attack, k=attack_key: a.run(k, evidence)
+            )
+            advance(i + 1)
     return scores
 
 
@@ -282,13 +285,14 @@ def _one_run(
     confidence: float,
     *,
     delta: float,
+    relation: Relation,
 ) -> audit.LowerBounds:
     return audit.lower_bounds(
         scores,
         is_member,
         design="one_run",
         delta=delta,
-        relation=AUDIT_RELATION,
+        relation=relation,
         confidence=confidence,
     )
 
@@ -297,20 +301,20 @@ def _audit(
     comparison: verdict.Comparison,
     canaries: dict[str, units.Canaries],
     unit: units.Units,
-    delta: float,
+    one_run: Callable[..., audit.LowerBounds],
 ) -> findings.Audit:
     """Returns the largest bound, which holds since all bounds hold simultaneously."""
     bounds = {
         name: strength.epsilon_lower_bound or 0.0 for name, strength in comparison.attacks.items()
     }
     name = max(bounds, key=lambda name: (bounds[name], name == comparison.strongest))
-    largest = _one_run(*canaries[name], comparison.corrected_confidence, delta=delta)
+    largest = one_run(*canaries[name], comparison.corrected_confidence)
     return findings.Audit(
         attack=name,
         one_run=largest.one_run or 0.0,
         one_run_fdp=largest.one_run_fdp,
-        delta=delta,
-        relation=AUDIT_RELATION,
+        delta=largest.delta,
+        relation=largest.relation,
         unit="group" if unit.kind == "group" else "record",
         confidence=comparison.corrected_confidence,
     )

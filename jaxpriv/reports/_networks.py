@@ -19,7 +19,7 @@ import optax
 from flax import nnx
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
-from jaxpriv import models
+from jaxpriv import models, training
 from jaxpriv._types import Loss, Params
 from jaxpriv.data import Dataset
 from jaxpriv.reports import _user_code
@@ -34,7 +34,7 @@ _WIDTH, _WIDTHS = 64, {"mlp": 256}
 _TRAINING_FLAGS = ("train", "training", "is_training")
 """Arguments of a linen module that are True in training."""
 
-_EVALUATION_FLAGS = ("deterministic",)
+_EVALUATION_FLAGS = ("deterministic", "use_running_average")
 """Arguments of a linen module that are True in evaluation."""
 
 
@@ -45,6 +45,8 @@ class Network(NamedTuple):
     init: `init(key) -> params`.
     apply: `apply(params, x [b, ...]) -> logits [b, c]`, in evaluation.
     loss: `loss(params, (x, y), key)` of one example, in training.
+    batch_loss: loss of a batch for `training.stateful_sgd`, whose params are then `Variables`; None
+      for modules without state. `loss` is not used then.
     learning_rate, plain_learning_rate: defaults for Adam with and without DP.
     optimizer, steps: options that came with the user's module; None takes those of the settings.
     """
@@ -58,6 +60,7 @@ class Network(NamedTuple):
     plain_learning_rate: float = 0.001
     optimizer: optax.GradientTransformation | None = None
     steps: int | None = None
+    batch_loss: training.BatchLoss | None = None
 
 
 def inputs(dataset: Dataset, settings: Settings) -> Shaped[np.ndarray, "n ..."]:
@@ -217,25 +220,44 @@ def _of_linen(module: nn.Module, example: Array, text: str) -> Network:
     def variables(key: PRNGKeyArray) -> Any:
         return module.init(key, example[None], **in_evaluation)
 
-    collections = set(jax.eval_shape(variables, jax.random.key(0)))
-    if collections - {"params"}:
-        extra = ", ".join(sorted(collections - {"params"}))
-        raise ValueError(
-            f"Expected a module without state beside its parameters, got {extra}; replace "
-            "BatchNorm by GroupNorm, which keeps examples independent."
-        )
+    collections = sorted(set(jax.eval_shape(variables, jax.random.key(0))) - {"params"})
+
+    def init(key):
+        made = variables(key)
+        if not collections:
+            return made
+        return training.Variables(made["params"], {name: made[name] for name in collections})
+
+    def apply(params, x):
+        if collections:
+            params = {"params": params.params, **params.model_state}
+        return jnp.asarray(module.apply(params, x, **in_evaluation))
 
     def loss(params, record, key):
         x, y = record
         logits = module.apply(params, x[None], rngs={"dropout": key}, **in_training)
         return optax.softmax_cross_entropy_with_integer_labels(jnp.asarray(logits)[0], y)
 
+    def batch_loss(params, model_state, batch, mask, key):
+        del mask  # batches have no padding
+        x, y = batch
+        logits, model_state = module.apply(
+            {"params": params, **model_state},
+            x,
+            rngs={"dropout": key},
+            mutable=collections,
+            **in_training,
+        )
+        losses = optax.softmax_cross_entropy_with_integer_labels(jnp.asarray(logits), y)
+        return losses.mean(), model_state
+
     return Network(
         description=text,
         inputs=_inputs_text(example),
-        init=variables,
-        apply=lambda params, x: jnp.asarray(module.apply(params, x, **in_evaluation)),
+        init=init,
+        apply=apply,
         loss=loss,
+        batch_loss=batch_loss if collections else None,
     )
 
 
@@ -245,35 +267,46 @@ def _of_nnx(
     def split(key: PRNGKeyArray) -> Any:
         return nnx.split(make_module(key), nnx.Param, nnx.RngState, ...)
 
-    graph, _, random_state, other = split(jax.random.key(0))
-    if jax.tree.leaves(other):
-        raise ValueError(
-            "Expected a module without state beside its parameters, got "
-            f"{len(jax.tree.leaves(other))} other variables; replace BatchNorm by GroupNorm, which "
-            "keeps examples independent."
-        )
-    del random_state
+    graph, _, _, other = split(jax.random.key(0))
+    is_stateful = bool(jax.tree.leaves(other))
 
-    def logits(params: Params, x: Array, key: PRNGKeyArray, *, train: bool) -> Array:
+    def module_of(params: Params, model_state: Any, key: PRNGKeyArray, *, train: bool) -> Any:
         # The random state is made from the key: it may not be closed over by a traced loss.
-        module = nnx.merge(graph, params, split(key)[2], other)
+        module = nnx.merge(graph, params, split(key)[2], model_state, copy=True)
         if train:
             module.train()
         else:
             module.eval()
-        return jnp.asarray(module(x))  # pyright: ignore[reportCallIssue]
+        return module
+
+    def init(key):
+        _, params, _, model_state = split(key)
+        return training.Variables(params, model_state) if is_stateful else params
+
+    def apply(params, x):
+        params, model_state = params if is_stateful else (params, other)
+        module = module_of(params, model_state, jax.random.key(0), train=False)
+        return jnp.asarray(module(x))
 
     def loss(params, record, key):
         x, y = record
-        one = logits(params, x[None], key, train=True)[0]
-        return optax.softmax_cross_entropy_with_integer_labels(one, y)
+        logits = jnp.asarray(module_of(params, other, key, train=True)(x[None]))
+        return optax.softmax_cross_entropy_with_integer_labels(logits[0], y)
+
+    def batch_loss(params, model_state, batch, mask, key):
+        del mask  # batches have no padding
+        x, y = batch
+        module = module_of(params, model_state, key, train=True)
+        losses = optax.softmax_cross_entropy_with_integer_labels(jnp.asarray(module(x)), y)
+        return losses.mean(), nnx.split(module, nnx.Param, nnx.RngState, ...)[3]
 
     return Network(
         description=text,
         inputs=_inputs_text(example),
-        init=lambda key: split(key)[1],
-        apply=lambda params, x: logits(params, x, jax.random.key(0), train=False),
+        init=init,
+        apply=apply,
         loss=loss,
+        batch_loss=batch_loss if is_stateful else None,
     )
 
 
@@ -286,7 +319,12 @@ def _check_outputs(network: Network, example: Array, num_classes: int, name: str
     try:
         params = jax.eval_shape(network.init, jax.random.key(0))
         shape = jax.eval_shape(network.apply, params, example[None]).shape
-        jax.eval_shape(network.loss, params, (example, jnp.int32(0)), jax.random.key(0))
+        if network.batch_loss is None:
+            jax.eval_shape(network.loss, params, (example, jnp.int32(0)), jax.random.key(0))
+        else:
+            batch = jnp.stack([example] * 2), jnp.zeros(2, jnp.int32)
+            ones = jnp.ones(2, bool)
+            jax.eval_shape(network.batch_loss, *params, batch, ones, jax.random.key(0))
     except Exception as e:  # of any kind: the module is the user's
         text = " ".join(str(e).split())
         raise ValueError(

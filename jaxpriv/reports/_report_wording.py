@@ -225,6 +225,11 @@ def _membership_text(report: Report) -> str:
     if not data.by_coin:
         return "As stated in the file; how members were chosen is not known."
     unit = "record" if report.unit == "record" else "group"
+    if not report.settings.trains:
+        return (
+            f"As stated in the file; according to its owner, a fair coin decided for each {unit} "
+            "whether the model was trained on it. The audit relies on this."
+        )
     return (
         f"A fair coin for each {unit} decided whether the model is trained on it; the remaining "
         f"{data.num_nonmembers:,} records serve as test set and as non-members. "
@@ -234,9 +239,12 @@ def _membership_text(report: Report) -> str:
 
 def _training_text(training: Training) -> str:
     rate = training.learning_rate
+    batches = f"batches of {training.batch_size} records"
+    if training.sampling_prob is not None:
+        batches = f"Poisson sampling with probability {training.sampling_prob:g}"
     text = (
         f"{training.optimizer}, {'' if rate is None else f'learning rate {rate:g}, '}"
-        f"{training.steps:,} steps, Poisson sampling with probability {training.sampling_prob:g}"
+        f"{training.steps:,} steps, {batches}"
     )
     if training.noise_multiplier is not None:
         text += (
@@ -257,7 +265,7 @@ def _shadows_text(report: Report) -> str:
     count = report.entries[0].findings.num_shadows
     if not count:
         return "None."
-    if not report.data.by_coin:
+    if not report.settings.trains:
         return f"{count}, as stated in the file."
     return (
         f"{count} for each model, trained in the same way on random halves of the same records, "

@@ -77,8 +77,17 @@ def recipes(
     plain = _schedule(network, settings.plain_steps, settings.plain_learning_rate, is_private=False)
     private = _schedule(network, settings.steps, settings.learning_rate, is_private=True)
 
+    if network.batch_loss is not None and settings.epsilon:
+        raise ValueError(
+            f"Expected --no-dp for {network.description}, whose state (such as that of BatchNorm) "
+            "mixes the examples of a batch; replace BatchNorm by GroupNorm for DP-SGD."
+        )
+
     def without_dp(size: int, hyper: None) -> training.Algorithm:
         del hyper
+        if network.batch_loss is not None:
+            sampler = sampling.fixed_batch(size, batch_size=_batch_size(size, settings))
+            return training.stateful_sgd(network.batch_loss, plain.optimizer, sampler)
         return training.sgd(network.loss, plain.optimizer, _sampler(size, partition, settings))
 
     result = [Recipe("Without DP", None, None, plain, without_dp)]
@@ -176,7 +185,7 @@ def train(
         name=recipe.name,
         evidence=evidence,
         is_member=records.is_member,
-        training=_describe(recipe, network, settings),
+        training=_describe(recipe, network, settings, num_members=len(members)),
         promise=promise(recipe, records, settings),
         rows=records.rows,
     )
@@ -241,7 +250,15 @@ def _schedule(
     return _Schedule(optax.adam(learning_rate), "Adam", learning_rate, steps)
 
 
-def _describe(recipe: Recipe, network: Network, settings: Settings) -> Training:
+def _batch_size(size: int, settings: Settings) -> int:
+    """Returns the size of the batches of a model with state, which have no padding."""
+    return max(2, round(size * settings.sampling_prob))
+
+
+def _describe(
+    recipe: Recipe, network: Network, settings: Settings, *, num_members: int
+) -> Training:
+    has_state = network.batch_loss is not None
     is_private = recipe.noise_multiplier is not None
     name = recipe.schedule.description
     return Training(
@@ -250,7 +267,8 @@ def _describe(recipe: Recipe, network: Network, settings: Settings) -> Training:
         optimizer=f"DP-SGD with {name}" if is_private else name,
         learning_rate=recipe.schedule.learning_rate,
         steps=recipe.schedule.steps,
-        sampling_prob=settings.sampling_prob,
+        sampling_prob=None if has_state else settings.sampling_prob,
+        batch_size=_batch_size(num_members, settings) if has_state else None,
         noise_multiplier=recipe.noise_multiplier,
         clip_norm=settings.clip_norm if is_private else None,
         target_epsilon=recipe.target_epsilon,

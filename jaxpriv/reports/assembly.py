@@ -3,6 +3,7 @@
 The data flow is settings -> partition -> subjects with evidence -> findings -> report.
 """
 
+import dataclasses
 import datetime
 import functools
 import platform
@@ -18,7 +19,8 @@ import numpy as np
 from jaxtyping import PRNGKeyArray, Shaped
 
 import jaxpriv
-from jaxpriv import _keys, units
+from jaxpriv import _keys, _progress, units
+from jaxpriv._names import Relation
 from jaxpriv.attacks import Training, suite
 from jaxpriv.attacks import evidence as evidence_lib
 from jaxpriv.data import Dataset
@@ -46,6 +48,9 @@ __all__ = ["Folders", "assemble", "assemble_outputs", "examine"]
 
 _AUDIT_DELTA = 1e-5
 """Delta at which epsilon is bounded from below if the settings have no delta."""
+
+_COIN_RELATION = "add_or_remove_one"
+"""Relation of the audit of a report's own training: a coin adds each unit or leaves it out."""
 
 _Log = Callable[[str], None]
 
@@ -120,8 +125,10 @@ def assemble(
         store=_assessment.Store(_below(folders.checkpoints, "attacks")),
     )
     entries: list[Entry] = []
+    models_started = time.monotonic()
     for i, (model_key, each) in enumerate(zip(model_keys, trainings, strict=True)):
-        log(f"{each.name}: training the target and {settings.shadows} shadow models")
+        left = _time_left(time.monotonic() - models_started, done=i, total=len(trainings))
+        log(f"{each.name}: training the target and {settings.shadows} shadow models{left}")
         train_key, attack_key = jax.random.split(model_key)
         subject = each.run(
             train_key,
@@ -136,6 +143,7 @@ def assemble(
             attacks=_table_for_logits(settings) if attacks is None else attacks,
             unit=records.units,
             delta=_AUDIT_DELTA if settings.delta is None else settings.delta,
+            relation=_COIN_RELATION,
             keep_inputs=settings.keep_inputs,
             folders=folders,
             log=log,
@@ -193,6 +201,7 @@ def assemble_outputs(
     else:
         subject = subjects.from_scores(settings.scores)
         described = subjects.describe_scores(settings.scores, subject)
+    described = dataclasses.replace(described, by_coin=settings.by_coin)
     subject = subject._replace(promise=_claim(settings, subject))
     unit = units.of_records(len(subject.evidence), group=subject.evidence.unit_id)
     blind_key, attack_key = jax.random.split(key)
@@ -213,7 +222,8 @@ def assemble_outputs(
         attacks=_table(settings) if attacks is None else attacks,
         unit=unit,
         delta=_AUDIT_DELTA if settings.delta is None else settings.delta,
-        no_audit="how members were chosen is not known",
+        relation=settings.relation or _COIN_RELATION,
+        no_audit=None if settings.by_coin else "how members were chosen is not known",
         keep_inputs=settings.keep_inputs,
         folders=folders,
         log=log,
@@ -230,6 +240,7 @@ def examine(
     attacks: Sequence[suite.Attack],
     unit: units.Units,
     delta: float,
+    relation: Relation,
     no_audit: str | None = None,
     keep_inputs: bool = False,
     folders: Folders = _NO_FOLDERS,
@@ -245,7 +256,7 @@ def examine(
       defences: defences of its outputs.
       attacks: table of attacks.
       unit: unit of privacy of each record.
-      delta: delta at which epsilon is bounded from below.
+      delta, relation: delta at which epsilon is bounded from below, and its relation.
       no_audit: reason why no audit applies; None if a fair coin decided each unit's membership.
       keep_inputs: whether evidence files contain the inputs of the records.
       folders: folders for checkpoints and evidence.
@@ -261,7 +272,7 @@ def examine(
       >>> subject = Subject("A model", evidence, np.arange(60) >= 30, None, None)
       >>> (entry,) = examine(
       ...     jax.random.key(0), subject, defences=(), attacks=attacks.suite.attacks(),
-      ...     unit=units.records(60), delta=1e-5,
+      ...     unit=units.records(60), delta=1e-5, relation="add_or_remove_one",
       ... )
       >>> entry.findings.strongest_attack().metrics.auc, entry.findings.audit.one_run > 1
       (1.0, True)
@@ -277,6 +288,7 @@ def examine(
             attacks=attacks,
             unit=unit,
             delta=delta,
+            relation=relation,
             no_audit=no_audit,
             rows=subject.rows,
             table_path=_below(folders.evidence, f"{_file_name(name)}.csv"),
@@ -371,12 +383,12 @@ def _table_for_logits(settings: Settings) -> tuple[suite.Attack, ...]:
 def _recommend(
     result: findings.Findings, promise: findings.Promise | None
 ) -> verdict.Recommendation:
-    bound = None if result.audit is None else result.audit.one_run
-    epsilon = None
-    if promise is not None:
+    bound, audited = None, None
+    if result.audit is not None:
+        bound = result.audit.one_run
         # An audit bounds epsilon from below under its own relation.
-        audited = None if bound is None else promise.of(_assessment.AUDIT_RELATION)
-        epsilon = (audited or promise.stated()).epsilon
+        audited = None if promise is None else promise.of(result.audit.relation)
+    epsilon = None if promise is None else (audited or promise.stated()).epsilon
     return verdict.recommend(
         leaks=bool(result.leaks),
         promised_epsilon=epsilon,
@@ -424,7 +436,7 @@ def _report(
         data=data,
         blind=blind,
         entries=tuple(sorted(entries, key=lambda entry: entry.defence is not None)),
-        limits=_report_wording.limits(data, unit=unit, trained=data.by_coin),
+        limits=_report_wording.limits(data, unit=unit, trained=settings.trains),
     )
 
 
@@ -435,6 +447,13 @@ def _versions() -> dict[str, str]:
         "device": jax.devices()[0].device_kind,
         **{name: metadata.version(name) for name in names},
     }
+
+
+def _time_left(seconds: float, *, done: int, total: int) -> str:
+    """Estimates the remaining time from the models that are done; '' without one."""
+    if not done:
+        return ""
+    return f" (about {_progress.in_words(seconds / done * (total - done))} left)"
 
 
 def _below(folder: Path | None, name: str) -> Path | None:

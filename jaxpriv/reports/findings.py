@@ -277,6 +277,8 @@ class Training:
 
     model, inputs: descriptions of the network and of its inputs.
     learning_rate: None if the optimiser came with the model.
+    sampling_prob: probability of a record in Poisson sampling; None for batches of `batch_size`
+      records.
     noise_multiplier, clip_norm, target_epsilon: parameters of DP-SGD; None without DP.
     """
 
@@ -285,10 +287,11 @@ class Training:
     optimizer: str
     learning_rate: float | None
     steps: _Count
-    sampling_prob: _Share
+    sampling_prob: _Share | None
     noise_multiplier: _NonNegative | None
     clip_norm: _NonNegative | None
     target_epsilon: _NonNegative | None
+    batch_size: _Count | None = None
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)

@@ -1,7 +1,10 @@
-"""Reads and writes the files of a report: report.json, and the self-contained report.html."""
+"""Reads and writes the files of a report: report.json, the self-contained report.html, a PDF."""
 
 import json
 import os
+import shutil
+import subprocess
+import tempfile
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -13,9 +16,11 @@ from jaxpriv import _files, _rounding, identifiability
 from jaxpriv.reports import _annex, _entry_wording, _phrases, _report_wording, plots
 from jaxpriv.reports.findings import Report
 
-__all__ = ["as_json", "read", "render", "schema", "write"]
+__all__ = ["as_json", "find_browser", "read", "render", "schema", "write", "write_pdf"]
 
-_PAGE, _JSON = "report.html", "report.json"
+_PAGE, _JSON, _PDF = "report.html", "report.json", "report.pdf"
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+_PRINT_SECONDS = 120
 _REPORT: pydantic.TypeAdapter[Report] = pydantic.TypeAdapter(Report)
 
 
@@ -100,6 +105,67 @@ def write(report: Report, out: str | os.PathLike[str]) -> Path:
     except OSError as e:
         raise ValueError(f"Expected a writable folder, got {folder}: {e.strerror}.") from None
     return folder / _PAGE
+
+
+def find_browser() -> str:
+    """Returns the path of Chromium or Chrome.
+
+    Raises:
+      ValueError: if neither is found on the search path.
+
+    Example:
+      >>> find_browser()  # doctest: +SKIP
+      '/usr/bin/chromium'
+    """
+    for name in _BROWSERS:
+        path = shutil.which(name)
+        if path is not None:
+            return path
+    raise ValueError(
+        "Expected Chromium or Chrome on the search path for a PDF, found none; print report.html "
+        "from another browser instead."
+    )
+
+
+def write_pdf(page: str | os.PathLike[str]) -> Path:
+    """Prints a page to report.pdf beside it; the file is written completely or not at all.
+
+    Args:
+      page: a report.html.
+
+    Returns:
+      The path of the PDF.
+
+    Raises:
+      ValueError: if there is no browser, or if it fails.
+
+    Example:
+      >>> write_pdf("report/report.html")  # doctest: +SKIP
+      PosixPath('report/report.pdf')
+    """
+    page, browser = Path(page).resolve(), find_browser()
+    with tempfile.TemporaryDirectory() as folder:
+        printed = Path(folder, _PDF)
+        command = [
+            browser,
+            "--headless",
+            "--disable-gpu",
+            "--no-pdf-header-footer",
+            f"--user-data-dir={folder}",
+            f"--print-to-pdf={printed}",
+            page.as_uri(),
+        ]
+        if os.name == "posix" and os.geteuid() == 0:
+            command.insert(1, "--no-sandbox")  # the sandbox refuses to run as root
+        try:
+            subprocess.run(command, capture_output=True, timeout=_PRINT_SECONDS, check=False)
+            content = printed.read_bytes()
+        except (OSError, subprocess.TimeoutExpired) as e:
+            raise ValueError(
+                f"Expected {Path(browser).name} to print {page.name}, got {type(e).__name__}."
+            ) from None
+    _files.write_whole(page.with_name(_PDF), content)
+    return page.with_name(_PDF)
 
 
 def as_json(report: Report) -> dict[str, object]:
@@ -226,11 +292,12 @@ def _utility(report: Report) -> str:
 
 
 def _bounds(report: Report) -> list[plots.Bounds]:
-    """Returns audit and guarantee of each model, both for a unit added or removed."""
+    """Returns audit and guarantee of each model, both under the relation of the audit."""
     rows = []
     for entry in report.entries:
         audit = entry.findings.audit
-        guarantee = entry.promise and entry.promise.of("add_or_remove_one")
+        relation = "add_or_remove_one" if audit is None else audit.relation
+        guarantee = entry.promise and entry.promise.of(relation)
         rows.append(
             plots.Bounds(
                 name=entry.name,

@@ -37,8 +37,8 @@ _READING = ("label", "group", "exclude", "missing")
 """Settings of the files of records, which also apply with --predict."""
 
 _POSITIVE = (
-    "max_records", "shadows", "tokens", "width", "clip_norm", "steps", "learning_rate", "plain_steps",
-    "plain_learning_rate", "attack_steps", "claimed_epsilon",
+    "max_records", "shadows", "tokens", "width", "clip_norm", "steps", "learning_rate",
+    "plain_steps", "plain_learning_rate", "attack_steps", "claimed_epsilon",
 )  # fmt: skip
 
 PRESETS = ("mlp", "cnn", "rnn", "transformer")
@@ -91,6 +91,9 @@ class Settings:
     claimed_epsilon: float | None = None
     """Epsilon that was promised for the outputs of --scores or --predict, with --delta and
     --relation; the report states it and cannot verify it."""
+    by_coin: bool = False
+    """A fair coin of its own decided the membership of each record of --scores or --predict, so
+    that epsilon can be bounded from below, at --delta and for --relation."""
     keep_inputs: bool = False
     """Store the inputs of the records in the evidence files, which are private."""
     title: str | None = None
@@ -174,13 +177,14 @@ class Settings:
             if self.members is None or self.nonmembers is None:
                 raise ValueError("Expected --members and --nonmembers with --predict.")
         if self.trains:
-            self.refuse(("claimed_epsilon",), "without --scores or --predict")
+            self.refuse(("claimed_epsilon", "by_coin"), "without --scores or --predict")
             return
         given = "--predict" if self.scores is None else "--scores"
         allowed = () if self.scores else _READING
         if self.claimed_epsilon is not None:
             if self.delta is None or self.relation is None:
                 raise ValueError("Expected --delta and --relation with --claimed-epsilon.")
+        if self.claimed_epsilon is not None or self.by_coin:
             allowed = (*allowed, "delta", "relation")
         refused = [name for name in _TRAINING if name not in allowed]
         self.refuse(refused, f"with {given}: no model is trained")

@@ -9,6 +9,7 @@ from jaxpriv.training import (
     loop,
     many,
     shadows,
+    stateful,
 )
 from jaxpriv.training._step import DpsgdInfo, State
 from jaxpriv.training.adaptive import AdaptiveState, adaptive_dpsgd
@@ -18,12 +19,14 @@ from jaxpriv.training.budget import Budget
 from jaxpriv.training.checkpoint import Checkpoints, SavedCheckpoint
 from jaxpriv.training.loop import Evaluation, History, fit
 from jaxpriv.training.many import ManyInfo, Strategy, fit_many
+from jaxpriv.training.stateful import BatchLoss, Variables, stateful_sgd
 
 __all__ = [
     "AdaptiveState",
     "Algorithm",
     "AlgorithmState",
     "AveragedState",
+    "BatchLoss",
     "Budget",
     "Checkpoints",
     "DpsgdInfo",
@@ -34,6 +37,7 @@ __all__ = [
     "SgdInfo",
     "State",
     "Strategy",
+    "Variables",
     "adaptive",
     "adaptive_dpsgd",
     "algorithms",
@@ -48,4 +52,6 @@ __all__ = [
     "many",
     "sgd",
     "shadows",
+    "stateful",
+    "stateful_sgd",
 ]

@@ -1,7 +1,5 @@
-"""Shared by `fit` and `fit_many`: the scan over steps, the progress bar and a warning."""
+"""Shared by `fit` and `fit_many`: the scan over steps and a warning."""
 
-import contextlib
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -53,15 +51,3 @@ def nonfinite_warning(dropped: int, rows: int) -> str:
         "such a gradient as zero, so training on them follows the noise alone: check the loss, "
         "the learning rate and the data. info.num_nonfinite has the count of each step."
     )
-
-
-@contextlib.contextmanager
-def progress_bar(total: int) -> Iterator[Callable[[int], None]]:
-    """Shows a progress bar if standard error is a terminal."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("training", total=total)
-        yield lambda done: progress.update(task, completed=done)

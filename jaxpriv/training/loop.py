@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray, PyTree
 
-from jaxpriv import _check
+from jaxpriv import _check, _progress
 from jaxpriv._types import Params
 from jaxpriv.training import _arguments, _identity, _scan, _spending
 from jaxpriv.training._run import PartialRun, RunCheckpointer
@@ -163,7 +163,7 @@ def _train(
     """Runs the remaining chunks."""
     ends, length = _chunks(alg, run.planned_at, run.planned_steps)
     has_warned = False
-    with _scan.progress_bar(run.planned_steps) as advance:
+    with _progress.bar("training", run.planned_steps) as advance:
         for end in ends:
             if end <= run.steps_done or run.is_stopped:
                 continue

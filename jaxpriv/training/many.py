@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PyTree
 
-from jaxpriv import _check, _tree
+from jaxpriv import _check, _progress, _tree
 from jaxpriv._types import Keys, Params
 from jaxpriv.training import _arguments, _identity, _scan
 from jaxpriv.training.algorithms import Algorithm
@@ -146,7 +146,7 @@ def _train_chunks(
 ) -> tuple[Any, PyTree]:
     """Trains all models, one chunk after the other; returns states and diagnostics."""
     results = []
-    with _scan.progress_bar(num_models) as advance:
+    with _progress.bar("training", num_models) as advance:
         for start in range(0, num_models, chunk):
             # The last chunk repeats models, so that one compiled program serves all chunks.
             rows = jnp.arange(start, start + chunk) % num_models

@@ -1,5 +1,6 @@
 """`jaxpriv attack`: metrics, the suite on a file, slices, and what it says of the file."""
 
+import json
 import warnings
 
 import numpy as np
@@ -255,3 +256,25 @@ def test_a_row_added_to_the_table_is_found_in_the_json(capsys, scores_file, monk
     assert found["attacks"]["toy"]["title"] == "toy attack"
     _, text, _ = run(capsys, "attack", path)
     assert "toy attack:" in text
+
+
+def test_attack_writes_the_page_of_the_same_scores(capsys, tmp_path, monkeypatch):
+    path, out = tmp_path / "scores.npz", tmp_path / "page"
+    classified(path, num_groups=600)
+    few = tuple(a for a in suite.attacks() if a.name in ("negative_loss", "gap", "signals"))
+    monkeypatch.setattr(suite, "attacks", lambda: few)
+    status, found, err = run(capsys, "attack", path, "--out", out, "--json")
+    assert (status, err) == (0, "")
+    stored = json.loads((out / "report.json").read_text())
+    (entry,) = stored["entries"]
+    for attack in entry["findings"]["attacks"]:
+        assert attack["metrics"]["auc"] == found["attacks"][attack["name"]]["auc"]
+    assert entry["findings"]["strongest"] == found["strongest"]
+    assert "jaxpriv attack" in (out / "report.html").read_text("utf8")
+    assert "add --overwrite" in refusal(capsys, "attack", path, "--out", out)
+    _, text, _ = run(capsys, "attack", path, "--out", out, "--overwrite")
+    assert f"Report: {out / 'report.html'}" in text
+    line = refusal(capsys, "attack", path, "--out", tmp_path / "b", "--confidence", "0.9")
+    assert "Expected --confidence 0.95 with --out" in line
+    assert "Expected --out" in refusal(capsys, "attack", path, "--pdf")
+    assert not (tmp_path / "b").exists()

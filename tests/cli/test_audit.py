@@ -1,5 +1,7 @@
 """`jaxpriv audit`: bounds, claims, and the arrays that it uses."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -155,3 +157,31 @@ def test_a_vacuous_claim_is_called_so(capsys, tmp_path, claim, delta, reason):
     _, text, _ = run(capsys, *words, "--claimed-epsilon", claim)
     assert "The claim is vacuous" in text
     assert run(capsys, *words, "--json")[1]["vacuous"] == []
+
+
+def test_audit_writes_a_page_with_its_bound_and_the_claim(capsys, tmp_path):
+    path, out = tmp_path / "scores.npz", tmp_path / "page"
+    with_shadows(path)
+    words = ["audit", path, *WORDS, "--claimed-epsilon", "0.1", "--out", out]
+    _, found, err = run(capsys, *words, "--json")
+    assert err == ""
+    (entry,) = json.loads((out / "report.json").read_text())["entries"]
+    bound = entry["findings"]["audit"]
+    assert bound["one_run"] == found["lower_bounds"]["one_run"] > 0.1
+    assert bound["relation"] == "add_or_remove_one"
+    assert entry["recommendation"] == "do_not_publish"
+    page = (out / "report.html").read_text("utf8")
+    assert "a fair coin decided for each record" in page
+    assert "above the guarantee" in page
+    line = refusal(capsys, *words, "--overwrite", "--design", "independent_runs")
+    assert "Expected --design one_run with --out" in line
+
+
+def test_the_page_of_an_audit_has_its_relation(capsys, tmp_path):
+    path, out = tmp_path / "scores.npz", tmp_path / "page"
+    with_shadows(path)
+    words = ["--design", "one_run", "--delta", "1e-5", "--relation", "replace_one"]
+    assert run(capsys, "audit", path, *words, "--out", out)[0] == 0
+    (entry,) = json.loads((out / "report.json").read_text())["entries"]
+    assert entry["findings"]["audit"]["relation"] == "replace_one"
+    assert entry["promise"] is None

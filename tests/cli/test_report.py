@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 from jaxpriv import reports, training
 from jaxpriv.attacks import evidence as evidence_lib
 from jaxpriv.attacks import suite
-from jaxpriv.cli import report as cli_report
+from jaxpriv.cli import _pages
 from jaxpriv.reports import _assessment
 from tests.cli.running import run
 from tests.reports import examples
@@ -115,7 +115,7 @@ def test_a_file_of_scores_is_reported(capsys, tmp_path, few_attacks):
 
 def test_without_a_seed_the_key_is_secret_and_survives_a_kill(tmp_path):
     """Two reports differ; a resumed one has the key of the interrupted one."""
-    keys = [cli_report._secret_key(tmp_path / name) for name in ("a", "b", "a")]
+    keys = [_pages.secret_key(tmp_path / name) for name in ("a", "b", "a")]
     data = [tuple(jax.random.key_data(key).tolist()) for key in keys]
     assert data[0] == data[2] != data[1]
     assert (tmp_path / "a" / "key").stat().st_mode & 0o077 == 0

@@ -96,6 +96,7 @@ def make_entries(*, leak, promise=None, attacks=None, defences=(), no_audit=None
         attacks=cheap_attacks() if attacks is None else attacks,
         unit=units.records(len(evidence)),
         delta=1e-4,
+        relation="add_or_remove_one",
         no_audit=no_audit,
     )
 

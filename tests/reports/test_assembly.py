@@ -150,6 +150,7 @@ def test_large_logits_are_stored_as_signals(tmp_path, monkeypatch):
         "attacks": examples.cheap_attacks(),
         "unit": units.records(300),
         "delta": 1e-5,
+        "relation": "add_or_remove_one",
         "folders": folders,
     }
     for limit, keep_inputs in ((10**9, True), (100, False)):

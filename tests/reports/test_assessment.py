@@ -27,6 +27,7 @@ def assess(evidence, is_member, **options):
         "attacks": examples.cheap_attacks(),
         "unit": units.records(len(is_member)),
         "delta": 1e-4,
+        "relation": "add_or_remove_one",
     }
     return _assessment.assess(examples.KEY, evidence, is_member, **given | options)
 

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxpriv import data
-from jaxpriv.reports import _networks, _user_code
+from jaxpriv import data, training
+from jaxpriv.reports import _networks, _training, _user_code, partition
 from jaxpriv.reports.settings import Settings
 from tests import oracles
 
@@ -109,12 +109,12 @@ def noisy():
 """
 
 
-def dataset(*shape, integers=False):
+def dataset(*shape, integers=False, count=6):
     rng = np.random.default_rng(0)
-    x = rng.integers(9, size=(6, *shape)) if integers else rng.normal(size=(6, *shape))
+    x = rng.integers(9, size=(count, *shape)) if integers else rng.normal(size=(count, *shape))
     return data.Dataset(
         x=x.astype(np.float32),
-        y=np.arange(6) % NUM_CLASSES,
+        y=np.arange(count) % NUM_CLASSES,
         name="toy",
         num_classes=NUM_CLASSES,
         source="made by hand",
@@ -193,8 +193,6 @@ def test_modules_drop_units_in_training_alone(file, name):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("normal", "got batch_stats; replace BatchNorm by GroupNorm"),
-        ("normal_mutable", "got 2 other variables; replace BatchNorm by GroupNorm"),
         ("wide", r"Expected 3 outputs of .*:wide, one for each class, got shape \[1, 5\]"),
         ("fixed", "to take the nnx.Rngs of the module that it makes"),
         ("number", "got int"),
@@ -208,6 +206,31 @@ def test_modules_drop_units_in_training_alone(file, name):
 def test_a_wrong_module_is_one_line(file, name, message):
     with pytest.raises(ValueError, match=message) as error:
         _networks.network_for(dataset(4, 4, 3), Settings(no_dp=True, model=f"{file}:{name}"))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["normal", "normal_mutable"])
+def test_batch_norm_is_trained_without_dp_and_refused_with_it(file, name):
+    settings = Settings(no_dp=True, model=f"{file}:{name}", plain_steps=3, shadows=4)
+    records = partition.partition_records(KEY, dataset(4, 4, 3, count=60), unit=None)
+    network = _networks.network_for(records.pool, settings)
+    (recipe,) = _training.recipes(network, records, settings, log=print)
+    size = int(records.is_member.sum())
+    variables = oracles.quick_jit(network.init)(KEY)
+    x, y = jnp.asarray(records.pool.x), jnp.asarray(records.pool.y)
+    state, _ = training.fit(
+        KEY, recipe.make_alg(size, None), variables, (x[:size], y[:size]), steps=3
+    )
+    for before, after in zip(*map(jax.tree.leaves, (variables, state.params)), strict=True):
+        assert not np.array_equal(before, after)
+    # In evaluation the running means are used, so that an example does not depend on the others.
+    apply = oracles.quick_jit(network.apply)
+    np.testing.assert_allclose(
+        apply(state.params, x[:8])[:4], apply(state.params, x[:4]), rtol=1e-5, atol=1e-6
+    )
+    private = {"epsilon": (2.0,), "delta": 1e-5, "relation": "add_or_remove_one"}
+    with pytest.raises(ValueError, match="replace BatchNorm by GroupNorm for DP-SGD") as error:
+        _training.recipes(network, records, Settings(model=settings.model, **private), log=print)
     assert "\n" not in str(error.value)
 
 

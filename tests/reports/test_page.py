@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shutil
 from importlib import resources
 
 import jsonschema
@@ -112,6 +113,7 @@ def test_a_report_of_a_file_needs_neither_training_nor_labels():
         attacks=examples.cheap_attacks(),
         unit=units.records(300),
         delta=1e-5,
+        relation="add_or_remove_one",
         no_audit="how members were chosen is not known",
     )
     assert [attack.name for attack in entry.findings.attacks] == ["signals"]
@@ -178,3 +180,17 @@ def test_a_title_replaces_the_name_of_the_data(report):
     assert "<h1>Ward 7 &amp; others</h1>" in reports.render(titled)
     assert "<title>Ward 7 &amp; others</title>" in reports.render(titled)
     assert "<h1>Privacy report: patients</h1>" in reports.render(report)
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
+def test_a_page_is_printed_to_a_pdf(tmp_path):
+    html = reports.write(examples.make_report(*examples.make_entries(leak=1.0)), tmp_path)
+    pdf = reports.write_pdf(html)
+    assert pdf == tmp_path / "report.pdf"
+    assert pdf.read_bytes().startswith(b"%PDF")
+
+
+def test_a_pdf_without_a_browser_is_refused_in_one_line(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ValueError, match="Expected Chromium or Chrome"):
+        reports.find_browser()
