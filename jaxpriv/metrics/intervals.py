@@ -7,13 +7,20 @@ compare them with both. In the shapes below `s` are the axes of a batch of binom
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import ArrayLike, Float, Integer
+from jaxtyping import ArrayLike, Bool, Float, Integer, Shaped
 
 from jaxpriv import _check
 from jaxpriv._types import Column
 from jaxpriv.metrics import _delong
 
-__all__ = ["Auc", "clopper_pearson", "clopper_pearson_lower", "clopper_pearson_upper", "delong"]
+__all__ = [
+    "Auc",
+    "clopper_pearson",
+    "clopper_pearson_lower",
+    "clopper_pearson_upper",
+    "delong",
+    "korn_graubard",
+]
 
 
 class Auc(NamedTuple):
@@ -128,6 +135,59 @@ def clopper_pearson_upper(
     k, n = _counts(successes, trials, confidence=confidence)
     bound = special.betaincinv(k + 1, np.maximum(n - k, 1), confidence)
     return _number_if_scalar(np.where(k == n, 1.0, bound))
+
+
+def korn_graubard(
+    successes: Bool[np.ndarray, " n"], cluster: Shaped[np.ndarray, " n"], *, confidence: float
+) -> tuple[float, float]:
+    """Computes the interval of a proportion whose trials are dependent within clusters.
+
+    It is the Clopper-Pearson interval at the effective number of trials p (1 - p) / Var[p], with
+    the variance between clusters and Student's t for few clusters. Without variation between
+    clusters, the number of clusters takes the place of the effective number.
+
+    Args:
+      successes: whether each trial succeeded.
+      cluster: cluster of each trial, such as the person; at least two clusters.
+      confidence: confidence level of the interval, in (0, 1).
+
+    Returns:
+      The lower and the upper bound.
+
+    Raises:
+      ValueError: if confidence is not in (0, 1), or if there are fewer than two clusters.
+
+    References:
+      Korn and Graubard, Confidence Intervals for Proportions with Small Expected Number of
+      Positive Counts Estimated from Survey Data, 1998.
+
+    Example:
+      >>> import numpy as np
+      >>> from jaxpriv.metrics import intervals
+      >>> correct = np.arange(200) % 40 < 30
+      >>> lower, upper = intervals.korn_graubard(correct, np.arange(200) // 10, confidence=0.95)
+      >>> round(lower, 2), round(upper, 2)
+      (0.48, 0.92)
+    """
+    from scipy import special
+
+    _check.open_unit(confidence=confidence)
+    _, code = np.unique(cluster, return_inverse=True)
+    sizes, counts = np.bincount(code), np.bincount(code, weights=successes)
+    num_clusters, n = len(sizes), len(code)
+    if num_clusters < 2:
+        raise ValueError(f"Expected at least 2 clusters, got {num_clusters}.")
+    p, tail = counts.sum() / n, (1 - confidence) / 2
+    deviations = counts - p * sizes
+    variance = num_clusters / (num_clusters - 1) * (deviations**2).sum() / n**2
+    effective = float(num_clusters)
+    if variance > 0:
+        ratio = special.stdtrit(n - 1, tail) / special.stdtrit(num_clusters - 1, tail)
+        effective = min(p * (1 - p) / variance * ratio**2, n)
+    x = p * effective
+    lower = 0.0 if x == 0 else special.betaincinv(x, effective - x + 1, tail)
+    upper = 1.0 if x >= effective else special.betaincinv(x + 1, effective - x, 1 - tail)
+    return float(lower), float(upper)
 
 
 def delong(scores: Column, is_member: Column, *, confidence: float) -> Auc:

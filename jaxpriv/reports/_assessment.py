@@ -19,7 +19,7 @@ from jaxpriv._names import Relation
 from jaxpriv.attacks import blind, suite
 from jaxpriv.attacks.evidence import Evidence
 from jaxpriv.metrics import accuracy, intervals, roc, slices, verdict
-from jaxpriv.reports import _score_files, findings
+from jaxpriv.reports import _pictures, _score_files, findings
 from jaxpriv.reports._score_files import Store
 from jaxpriv.reports.findings import Findings
 
@@ -30,6 +30,9 @@ _MAX_ROC_POINTS = 200
 
 _NUM_EXPOSED = 10
 """Number of members that are listed."""
+
+_NUM_BINS, _TAIL = 30, 0.01
+"""Bins of a histogram of scores, and the share of the scores beyond each end of it."""
 
 _FLAG_FPR = 0.01
 """Share of the non-members that an attack may flag when it flags a member."""
@@ -65,12 +68,15 @@ def blind_metrics(
     return _metrics(canaries, confidence=1 - _ERROR)
 
 
-def utility(evidence: Evidence, is_member: Bool[np.ndarray, " n"]) -> findings.Utility | None:
+def utility(
+    evidence: Evidence, is_member: Bool[np.ndarray, " n"], unit: units.Units
+) -> findings.Utility | None:
     """Measures the accuracy of the target on members and non-members.
 
     Args:
       evidence: evidence with logits and labels.
       is_member: true membership.
+      unit: unit of each record; the records of a group are dependent.
 
     Returns:
       Accuracies and the baseline of the most frequent class; None without logits or labels.
@@ -78,12 +84,15 @@ def utility(evidence: Evidence, is_member: Bool[np.ndarray, " n"]) -> findings.U
     correct, labels = evidence.correct, evidence.labels
     if correct is None or labels is None:
         return None
-    num_correct, num_nonmembers = int(correct[~is_member].sum()), int((~is_member).sum())
-    low, high = intervals.clopper_pearson(num_correct, num_nonmembers, confidence=1 - _ERROR)
+    test = correct[~is_member]
+    if unit.are_records:
+        low, high = intervals.clopper_pearson(int(test.sum()), len(test), confidence=1 - _ERROR)
+    else:
+        low, high = intervals.korn_graubard(test, unit.index[~is_member], confidence=1 - _ERROR)
     majority = np.bincount(labels[is_member]).argmax()
     return findings.Utility(
         train=float(correct[is_member].mean()),
-        test=num_correct / num_nonmembers,
+        test=float(test.mean()),
         test_interval=(float(low), float(high)),
         majority=float((labels[~is_member] == majority).mean()),
     )
@@ -101,6 +110,7 @@ def assess(
     no_audit: str | None = None,
     rows: Int[np.ndarray, " n"] | None = None,
     table_path: Path | None = None,
+    show_inputs: bool = False,
     store: Store | None = None,
     log: Callable[[str], None] = lambda message: None,
 ) -> Findings:
@@ -116,6 +126,7 @@ def assess(
       no_audit: reason why no audit applies; None if a fair coin decided each unit's membership.
       rows: number of each record in the user's data; None numbers them from 0.
       table_path: .csv file for the scores of all records; None writes none.
+      show_inputs: whether the findings contain pictures of the most exposed members.
       store: storage of scores; None stores nothing.
       log: receives progress messages.
 
@@ -162,12 +173,14 @@ def assess(
         audit=None if no_audit else _audit(comparison, canaries, unit, one_run),
         no_audit=no_audit,
         num_shadows=evidence.num_shadows,
+        histogram=_histogram(canaries[strongest]),
         exposed=_exposed(
             canaries,
             strongest,
             judged_units,
             rows[judged],
             None if evidence.labels is None else evidence.labels[judged],
+            evidence.inputs[judged] if show_inputs and evidence.inputs is not None else None,
         ),
     )
 
@@ -242,12 +255,32 @@ def _roc(canaries: units.Canaries) -> findings.Roc:
     return findings.Roc(fpr=tuple(rates.tolist()), tpr=tuple(tpr.tolist()))
 
 
+def _histogram(canaries: units.Canaries) -> findings.Histogram:
+    """Counts the scores of members and non-members in bins of equal width.
+
+    The first and the last bin also contain the scores beyond their outer edges.
+    """
+    scores = np.asarray(canaries.scores, np.float64)
+    low, high = np.quantile(scores, (_TAIL, 1 - _TAIL))
+    edges = np.linspace(low, high if high > low else low + 1, _NUM_BINS + 1)
+    clipped = np.clip(scores, edges[0], edges[-1])
+    members, nonmembers = (
+        np.histogram(clipped[side], edges)[0] for side in (canaries.is_member, ~canaries.is_member)
+    )
+    return findings.Histogram(
+        edges=tuple(edges.tolist()),
+        members=tuple(members.tolist()),
+        nonmembers=tuple(nonmembers.tolist()),
+    )
+
+
 def _exposed(
     canaries: dict[str, units.Canaries],
     strongest: str,
     unit: units.Units,
     rows: Int[np.ndarray, " n"],
     labels: Int[np.ndarray, " n"] | None,
+    inputs: Shaped[np.ndarray, "n ..."] | None,
 ) -> tuple[findings.Exposed, ...]:
     """Lists the member units with the highest scores of the strongest attack."""
     is_flagged = [
@@ -262,12 +295,15 @@ def _exposed(
     order = members[np.lexsort((-num_flags[members], -finite[members]))][:_NUM_EXPOSED]
     if not unit.are_records:
         labels = None
+    if inputs is not None and not _pictures.are_pictures(inputs):
+        inputs = None
     return tuple(
         findings.Exposed(
             row=int(rows[first[i]]),
             label=None if labels is None else int(labels[first[i]]),
             score=float(finite[i]),
             num_flags=int(num_flags[i]),
+            picture=None if inputs is None else _pictures.data_uri(inputs[first[i]]),
         )
         for i in order
     )

@@ -258,7 +258,7 @@ def examine(
       unit: unit of privacy of each record.
       delta, relation: delta at which epsilon is bounded from below, and its relation.
       no_audit: reason why no audit applies; None if a fair coin decided each unit's membership.
-      keep_inputs: whether evidence files contain the inputs of the records.
+      keep_inputs: whether evidence files contain the inputs of the records, and findings pictures.
       folders: folders for checkpoints and evidence.
       log: receives progress messages.
 
@@ -291,6 +291,7 @@ def examine(
             relation=relation,
             no_audit=no_audit,
             rows=subject.rows,
+            show_inputs=keep_inputs,
             table_path=_below(folders.evidence, f"{_file_name(name)}.csv"),
             store=_assessment.Store(_below(folders.checkpoints, f"attacks/{_file_name(name)}")),
             log=log,
@@ -310,7 +311,7 @@ def examine(
                 defence=None if defence is None else defence.title,
                 training=subject.training,
                 promise=subject.promise,
-                utility=_assessment.utility(evidence, subject.is_member),
+                utility=_assessment.utility(evidence, subject.is_member, unit),
                 findings=result,
                 recommendation=_recommend(result, subject.promise),
                 evidence=file,

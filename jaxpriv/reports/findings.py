@@ -35,6 +35,7 @@ __all__ = [
     "Exposed",
     "Findings",
     "Guarantee",
+    "Histogram",
     "Metrics",
     "MissingAttack",
     "Promise",
@@ -151,6 +152,18 @@ class Slices:
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
+class Histogram:
+    """Numbers of members and non-members by the score of the strongest attack.
+
+    edges: edges of the bins; the outer bins also contain the scores beyond them.
+    """
+
+    edges: tuple[float, ...]
+    members: tuple[_Count, ...]
+    nonmembers: tuple[_Count, ...]
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
 class Exposed:
     """A member record or group with a high score of the strongest attack.
 
@@ -158,12 +171,15 @@ class Exposed:
     label: class of the record; None for groups and without labels.
     score: score of the strongest attack.
     num_flags: number of attacks whose score exceeds that of all but 1 % of the non-members.
+    picture: the record as a PNG in a data URI; None unless the report keeps inputs and they are
+      images.
     """
 
     row: _Count
     label: _Count | None
     score: float
     num_flags: _Count
+    picture: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
@@ -195,6 +211,7 @@ class Findings:
     gap_baseline: balanced accuracy of calling correctly classified records members.
     audit: lower bounds on epsilon; None if `no_audit` gives a reason.
     num_shadows: number of shadow models.
+    histogram: scores of the strongest attack.
     exposed: the members with the highest scores of the strongest attack.
     """
 
@@ -208,6 +225,7 @@ class Findings:
     audit: Audit | None
     no_audit: str | None
     num_shadows: _Count
+    histogram: Histogram | None = None
     exposed: tuple[Exposed, ...] = ()
 
     def attack(self, name: str) -> AttackResult:
@@ -299,7 +317,8 @@ class Utility:
     """Accuracy of a model.
 
     train: accuracy on members.
-    test: accuracy on non-members, with a 95 % interval.
+    test: accuracy on non-members, with a 95 % interval (Clopper and Pearson; for groups, Korn and
+      Graubard).
     majority: accuracy on non-members of always predicting the most frequent class of the members.
     """
 

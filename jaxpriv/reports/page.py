@@ -44,7 +44,7 @@ def render(report: Report) -> str:
       ...     report = reports.assemble_outputs(jax.random.key(0), settings)
       >>> html = render(report)
       >>> "<h1>Privacy report: clinic</h1>" in html, html.count("<svg")
-      (True, 3)
+      (True, 4)
     """
     folder = resources.files("jaxpriv.reports")
     environment = jinja2.Environment(
@@ -66,6 +66,7 @@ def render(report: Report) -> str:
         bounds=plots.bounds_svg(_bounds(report), unit=report.unit),
         utility=_utility(report),
         annex=_annex,
+        histograms=_histograms(report),
         roc=plots.roc_svg(_curves(report), smallest=_smallest_rate(report)),
     )
 
@@ -289,6 +290,22 @@ def _utility(report: Report) -> str:
         x="accuracy on non-members (dotted: most frequent class)",
         mark=measured[0][1].majority,
     )
+
+
+def _histograms(report: Report) -> str:
+    """Draws the distribution of the scores of the strongest attack on each model; '' for none."""
+    panels = []
+    for entry in report.entries:
+        histogram = entry.findings.histogram
+        if histogram is None:
+            continue
+        members, nonmembers = (
+            [count / max(1, sum(counts)) for count in counts]
+            for counts in (histogram.members, histogram.nonmembers)
+        )
+        name = f"{entry.name}: {entry.findings.strongest_attack().title}"
+        panels.append(plots.Histogram(name, histogram.edges, members, nonmembers))
+    return plots.histograms_svg(panels) if panels else ""
 
 
 def _bounds(report: Report) -> list[plots.Bounds]:

@@ -18,8 +18,10 @@ from matplotlib.figure import Figure
 __all__ = [
     "Bounds",
     "Curve",
+    "Histogram",
     "Intervals",
     "bounds_svg",
+    "histograms_svg",
     "intervals_svg",
     "lines_svg",
     "roc_svg",
@@ -75,6 +77,15 @@ class Intervals(NamedTuple):
 
     name: str
     points: Sequence[tuple[float, float, float] | None]
+
+
+class Histogram(NamedTuple):
+    """Shares of members and of non-members in each bin, with the title of the panel."""
+
+    name: str
+    edges: Sequence[float]
+    members: Sequence[float]
+    nonmembers: Sequence[float]
 
 
 def roc_svg(curves: Sequence[Curve], *, smallest: float) -> str:
@@ -189,6 +200,38 @@ def bounds_svg(models: Sequence[Bounds], *, unit: str = "record") -> str:
         axes.tick_params(axis="y", length=0)
         figure.legend(loc="outside upper left", ncols=2, frameon=False)
         return _svg(figure, title="Guarantee and audit of each model")
+
+
+def histograms_svg(histograms: Sequence[Histogram]) -> str:
+    """Draws the distributions of scores of members and non-members, in a panel for each model.
+
+    Args:
+      histograms: shares of each panel, from the top.
+
+    Returns:
+      An <svg> element.
+
+    Example:
+      >>> svg = histograms_svg([Histogram("LiRA", [0.0, 1.0, 2.0], [0.2, 0.8], [0.7, 0.3])])
+      >>> "non-members" in svg
+      True
+    """
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(5.6, 0.7 + 1.35 * len(histograms)), layout="constrained")
+        panels = figure.subplots(len(histograms), 1, squeeze=False)[:, 0]
+        for axes, histogram in zip(panels, histograms, strict=True):
+            sides = (histogram.nonmembers, histogram.members)
+            for shares, colour in zip(sides, (_SERIES[1], _SERIES[0]), strict=True):
+                axes.stairs(shares, histogram.edges, color=colour, lw=1.6)
+                axes.stairs(shares, histogram.edges, color=colour, alpha=0.15, fill=True)
+            axes.set_title(histogram.name, loc="left", fontsize=10, color=_INK)
+            axes.set(ylim=(0, None), ylabel="share")
+            axes.locator_params(axis="y", nbins=3)
+        panels[-1].set_xlabel("score of the strongest attack")
+        for name, colour in (("members", _SERIES[0]), ("non-members", _SERIES[1])):
+            panels[0].plot([], [], color=colour, lw=1.6, label=name)
+        figure.legend(loc="outside lower left", ncols=2, frameon=False)
+        return _svg(figure, title="Distributions of the scores of members and non-members")
 
 
 def lines_svg(curves: Sequence[Curve], *, x: str, y: str) -> str:

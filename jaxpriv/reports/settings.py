@@ -95,7 +95,8 @@ class Settings:
     """A fair coin of its own decided the membership of each record of --scores or --predict, so
     that epsilon can be bounded from below, at --delta and for --relation."""
     keep_inputs: bool = False
-    """Store the inputs of the records in the evidence files, which are private."""
+    """Store the inputs of the records in the evidence files, and show images of the most exposed
+    members on the page, which are both private then."""
     title: str | None = None
     """Title of the page. Default: the name of the data."""
     unit: Unit | None = None

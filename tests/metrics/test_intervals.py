@@ -200,3 +200,39 @@ def test_delong_agrees_with_the_bootstrap_on_many_records():
     np.testing.assert_allclose(drawn, (lower, upper), atol=0.4 * deviation)
     narrow = intervals.delong(scores, is_member, confidence=0.8)
     assert abs(drawn[0] - narrow.lower) > 0.4 * deviation
+
+
+def test_clusters_of_one_trial_give_clopper_and_pearson_with_one_trial_less():
+    successes = np.arange(60) < 45
+    lower, upper = intervals.korn_graubard(successes, np.arange(60), confidence=0.95)
+    # The variance between clusters divides by 59, so that 59 of 60 trials are effective.
+    x = 0.75 * 59
+    assert lower == pytest.approx(stats.beta.ppf(0.025, x, 59 - x + 1))
+    assert upper == pytest.approx(stats.beta.ppf(0.975, x + 1, 59 - x))
+
+
+def test_the_interval_for_clusters_covers_and_that_for_trials_does_not():
+    """Each cluster has a rate of its own, of mean 0.7."""
+    rng = np.random.default_rng(0)
+    cluster = np.repeat(np.arange(40), rng.integers(5, 40, 40))
+    hits = np.zeros(2)
+    for _ in range(500):
+        rates = rng.beta(2.1, 0.9, 40)
+        successes = rng.random(len(cluster)) < rates[cluster]
+        given = [
+            intervals.korn_graubard(successes, cluster, confidence=0.95),
+            intervals.clopper_pearson(int(successes.sum()), len(cluster), confidence=0.95),
+        ]
+        hits += [low <= 0.7 <= high for low, high in given]
+    # Standard error 0.01 at 0.95.
+    assert hits[0] / 500 > 0.91
+    assert hits[1] / 500 < 0.7
+
+
+@pytest.mark.parametrize("value", [False, True])
+def test_a_proportion_without_variation_is_bounded_by_the_number_of_clusters(value):
+    found = intervals.korn_graubard(np.full(100, value), np.arange(100) // 10, confidence=0.95)
+    expected = intervals.clopper_pearson(10 if value else 0, 10, confidence=0.95)
+    np.testing.assert_allclose(found, expected)
+    with pytest.raises(ValueError, match="Expected at least 2 clusters, got 1"):
+        intervals.korn_graubard(np.full(9, value), np.zeros(9), confidence=0.95)

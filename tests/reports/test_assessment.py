@@ -1,15 +1,19 @@
 """Assessment: from evidence to findings, without any training."""
 
+import base64
 import dataclasses
+import io
 
 import jax
 import numpy as np
 import pytest
+from PIL import Image
 from sklearn.metrics import roc_auc_score
 
 from jaxpriv import _keys, metrics, units
 from jaxpriv.attacks import suite
 from jaxpriv.defences import Defence
+from jaxpriv.metrics import intervals
 from jaxpriv.reports import _assessment
 from tests.reports import examples
 
@@ -184,7 +188,7 @@ def test_every_part_of_a_partition_is_there_even_empty_ones(leaky):
 
 def test_utility_has_an_interval_and_the_majority_baseline():
     evidence, is_member = examples.make_evidence(leak=1.0)
-    utility = _assessment.utility(evidence, is_member)
+    utility = _assessment.utility(evidence, is_member, units.records(len(is_member)))
     correct = evidence.logits.argmax(1) == evidence.labels
     assert utility.train == pytest.approx(correct[is_member].mean())
     assert utility.test == pytest.approx(correct[~is_member].mean())
@@ -193,9 +197,13 @@ def test_utility_has_an_interval_and_the_majority_baseline():
     assert utility.majority == pytest.approx((evidence.labels[~is_member] == most).mean())
     assert utility.is_useful()
     useless = dataclasses.replace(evidence, logits=evidence.logits[:, [1, 2, 0]])
-    assert not _assessment.utility(useless, is_member).is_useful()
+    assert not _assessment.utility(useless, is_member, units.records(len(is_member))).is_useful()
+    pairs = units.groups(np.arange(len(is_member)) // 2)
+    wide = _assessment.utility(evidence, is_member, pairs).test_interval
+    index = pairs.index[~is_member]
+    assert wide == intervals.korn_graubard(correct[~is_member], index, confidence=0.95)
     no_labels = dataclasses.replace(evidence, labels=None)
-    assert _assessment.utility(no_labels, is_member) is None
+    assert _assessment.utility(no_labels, is_member, units.records(len(is_member))) is None
 
 
 def test_roc_curves_are_thinned_and_keep_their_low_rates():
@@ -288,6 +296,35 @@ def test_the_most_exposed_members_are_listed(tmp_path):
     assert len(lines) == 201
     i = int(wanted[0])
     assert lines[1 + i] == f"{3 * i},1,{evidence.labels[i]},12.0,12.0,0.0"
+
+
+def test_the_histogram_counts_every_score_once():
+    evidence, is_member = examples.make_evidence(leak=1.0)
+    outlier = np.where(np.arange(len(is_member)) == 0, 1e9, is_member + 0.0)
+    table = [dataclasses.replace(TOY, run=lambda *_: outlier)]
+    histogram = assess(evidence, is_member, attacks=table).histogram
+    assert sum(histogram.members) == is_member.sum()
+    assert sum(histogram.nonmembers) == (~is_member).sum()
+    assert histogram.edges[-1] < 10
+    assert histogram.nonmembers[0] >= (~is_member).sum() - 1
+
+
+@pytest.mark.parametrize(("channels", "high"), [(1, 1.0), (3, 255.0), (1, 7e3)])
+def test_pictures_of_exposed_members_are_shown_when_inputs_are_kept(channels, high):
+    evidence, is_member = examples.make_evidence(leak=1.0)
+    images = np.linspace(0, high, len(is_member) * 4 * 4 * channels, dtype=np.float32)
+    images = images.reshape(len(is_member), 4, 4, channels)
+    evidence = dataclasses.replace(evidence, inputs=images)
+    assert assess(evidence, is_member).exposed[0].picture is None
+    first = assess(evidence, is_member, show_inputs=True).exposed[0]
+    prefix, _, code = first.picture.partition(",")
+    assert prefix == "data:image/png;base64"
+    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(code))), float)
+    image = images[first.row].squeeze()
+    low, top = (image.min(), image.max()) if high == 7e3 else (0, high)
+    np.testing.assert_allclose(pixels, 255 * (image - low) / (top - low), atol=0.51)
+    flat = dataclasses.replace(evidence, inputs=images.reshape(len(is_member), -1))
+    assert assess(flat, is_member, show_inputs=True).exposed[0].picture is None
 
 
 def test_exposed_groups_are_named_by_their_first_record():

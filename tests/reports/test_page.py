@@ -65,7 +65,7 @@ def test_an_unbounded_epsilon_is_null_and_said_so(report):
 def test_the_page_stands_alone_and_shows_the_numbers(report):
     html = reports.render(report)
     assert not re.search(r'(src|href)="(?!#)', html)
-    assert html.count("<svg") == 4
+    assert html.count("<svg") == 5
     assert not re.search(r"\bnan\b", re.sub(r"<svg.*?</svg>", "", html, flags=re.S).lower())
     for entry in report.entries:
         strongest = entry.findings.strongest_attack()
@@ -164,6 +164,7 @@ def test_figures_are_reproducible_and_take_their_colours_from_the_page():
         lambda: plots.lines_svg([curve], x="rows", y="share"),
         lambda: plots.intervals_svg(["LiRA", "loss"], [interval], x="AUC"),
         lambda: plots.bounds_svg(bounds),
+        lambda: plots.histograms_svg([plots.Histogram("LiRA", [0, 1, 2], [0.2, 0.8], [1, 0])]),
     ):
         svg = draw()
         assert svg == draw()
