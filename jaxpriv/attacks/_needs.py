@@ -23,6 +23,10 @@ Need = Literal[
 """A part of the evidence; `suite.missing` describes each."""
 
 
+MIN_POPULATION = 10
+"""Smallest number of records from which the quantiles of scores are estimated."""
+
+
 class Part(NamedTuple):
     """A part of the evidence.
 
@@ -74,7 +78,10 @@ PARTS: dict[Need, Part] = {
         "shadow logits of models that were not trained on the records",
         lambda e: e.shadow_logits is not None and _has_out_shadows(e),
     ),
-    "population_inputs": Part("inputs of a population", _population_has("inputs")),
+    "population_inputs": Part(
+        f"inputs of a population of at least {MIN_POPULATION} records",
+        lambda e: _population_has("inputs")(e) and len(e.population or ()) >= MIN_POPULATION,
+    ),
     "population_logits": Part("logits of a population", _population_has("logits", "labels")),
     "population_shadow_logits": Part(
         "shadow logits of a population", _population_has("shadow_logits")

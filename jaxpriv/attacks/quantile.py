@@ -22,7 +22,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from jaxpriv import _check, _keys
-from jaxpriv.attacks import _networks
+from jaxpriv.attacks import _needs, _networks
 from jaxpriv.attacks._networks import Training
 from jaxpriv.models import MLP
 from jaxpriv.training import _step
@@ -38,7 +38,7 @@ _MIN_QUANTILE_GAP = 1e-3
 """Smallest distance between neighbouring quantiles, in deviations of the signal."""
 
 _CALIBRATION_SHARE, _VALIDATION_SHARE = 0.3, 0.1
-_MIN_RECORDS = 10
+_MIN_RECORDS = _needs.MIN_POPULATION
 
 _EVALUATIONS = 200
 """How often the validation loss is computed during training."""

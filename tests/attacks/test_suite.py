@@ -180,3 +180,17 @@ def test_rmia_ranks_records_that_every_model_is_sure_of():
         for name in ("rmia", "rmia_offline", "base")
     }
     assert min(auc.values()) > 0.7
+
+
+def test_a_small_population_is_named_and_stops_no_other_attack():
+    for size, reason in ((9, "needs inputs of a population of at least 10 records"), (10, "")):
+        evidence = Evidence(
+            inputs=np.zeros((5, 2)),
+            labels=np.zeros(5, int),
+            logits=np.zeros((5, 2)),
+            population=Evidence(
+                inputs=np.zeros((size, 2)), labels=np.zeros(size, int), logits=np.zeros((size, 2))
+            ),
+        )
+        assert suite.missing(TABLE["quantile"], evidence) == reason
+        assert suite.missing(TABLE["attack_p"], evidence) == ""

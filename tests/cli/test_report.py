@@ -15,6 +15,7 @@ from jaxpriv.attacks import evidence as evidence_lib
 from jaxpriv.attacks import suite
 from jaxpriv.cli import _pages
 from jaxpriv.reports import _assessment
+from tests.cli import killing
 from tests.cli.running import run
 from tests.reports import examples
 
@@ -51,14 +52,7 @@ def by_hand(monkeypatch):
 @pytest.fixture
 def few_attacks(monkeypatch):
     """A table of attacks that train no network, and one more."""
-    toy = suite.Attack(
-        name="toy",
-        title="toy attack",
-        needs=("logits",),
-        run=lambda key, evidence: np.asarray(evidence.logits)[:, 0],
-        reference="a test",
-    )
-    table = (*examples.cheap_attacks(), toy)
+    table = (*examples.cheap_attacks(), killing.TOY)
     monkeypatch.setattr(suite, "attacks", lambda **_: table)
 
 
@@ -96,6 +90,12 @@ def test_a_report_is_resumed_and_equals_an_uninterrupted_one(
     assert {**resumed, "run": None} == {**complete, "run": None}
     names = sorted(path.name for path in (tmp_path / "r").iterdir())
     assert names == ["evidence", "report.html", "report.json"]
+
+    after = np.random.default_rng().uniform(0, 5)
+    assert killing.killed("toy", *words[:-1], out=tmp_path / "k", after=after), after
+    status, resumed, _ = run(capsys, *words, tmp_path / "k", "--resume")
+    assert status == 0
+    assert {**resumed, "run": None} == {**complete, "run": None}, after
 
 
 def test_a_file_of_scores_is_reported(capsys, tmp_path, few_attacks):
