@@ -5,7 +5,14 @@ import io
 import re
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
+from sklearn.ensemble import RandomForestClassifier
+
+from jaxpriv import metrics
+from jaxpriv.attacks import evidence as evidence_lib
+from jaxpriv.attacks import suite
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf8")
@@ -50,6 +57,66 @@ def test_the_recipe_for_a_training_of_another_framework_runs():
     exec(compile(network, "my_model.py", "exec"), names)
     assert names["make"]()[2] == 500
     assert re.search(r"[12] of 2 attacks find", printed_by(recipe, "command_line.md"))
+
+
+def run_recipe(framework, **names):
+    """Runs the first block of code after the name of a framework; returns what it stores."""
+    text = README.split("## Your own model and data")[1].split(f"\n{framework}", 1)[1]
+    exec(compile(re.search(r"```python\n(.*?)```", text, re.S)[1], "README.md", "exec"), names)
+    return evidence_lib.load("scores.npz")
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(80, 4)).astype(np.float32)
+    return x, (x[:, 0] > 0).astype(int), np.arange(80) % 2 == 0
+
+
+def test_the_recipe_for_scikit_learn_runs(table):
+    x, labels, is_member = table
+    forest = RandomForestClassifier(n_estimators=5, random_state=0)
+    model = forest.fit(x[is_member], labels[is_member])
+    evidence, truth = run_recipe(
+        "scikit-learn", model=model, x=x, labels=labels, is_member=is_member
+    )
+    np.testing.assert_array_equal(truth, is_member)
+    assert evidence.num_shadows == 16
+    lira = next(attack for attack in suite.attacks() if attack.name == "lira")
+    assert metrics.membership(lira.run(jax.random.key(0), evidence), truth).auc > 0.6
+
+
+def test_the_recipe_for_pytorch_runs(table):
+    torch = pytest.importorskip("torch")
+    x, labels, is_member = table
+    model, inputs = torch.nn.Linear(4, 2), torch.as_tensor(x)
+    evidence, _ = run_recipe(
+        "From any other", model=model, x=inputs, labels=labels, is_member=is_member
+    )
+    np.testing.assert_allclose(evidence.logits, model(inputs).numpy(force=True), rtol=1e-5)
+
+
+def test_the_recipe_for_hugging_face_runs(table):
+    pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    tokenizers = pytest.importorskip("tokenizers")
+    _, labels, is_member = table
+    words = {"[PAD]": 0, "[UNK]": 1, "good": 2, "bad": 3}
+    split = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    split.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=split, pad_token="[PAD]")
+    config = transformers.BertConfig(
+        vocab_size=4, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=8, max_position_embeddings=16,
+    )  # fmt: skip
+    model = transformers.BertForSequenceClassification(config)
+    texts = ["good " * (1 + i % 3) if label else "bad film" for i, label in enumerate(labels)]
+    evidence, _ = run_recipe(
+        "Hugging Face", model=model, tokenizer=tokenizer, texts=texts, labels=labels,
+        is_member=is_member,
+    )  # fmt: skip
+    assert evidence.logits.shape == (80, 2)
 
 
 def test_links_lead_to_files_of_the_repository():
