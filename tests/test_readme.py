@@ -71,7 +71,8 @@ def table(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     x = rng.normal(size=(80, 4)).astype(np.float32)
-    return x, (x[:, 0] > 0).astype(int), np.arange(80) % 2 == 0
+    labels = (x[:, 0] + 2 * rng.normal(size=80) > 0).astype(int)
+    return x, labels, np.arange(80) % 2 == 0
 
 
 def test_the_recipe_for_scikit_learn_runs(table):
