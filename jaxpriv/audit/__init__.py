@@ -1,6 +1,6 @@
-"""Privacy audits: lower bounds on epsilon from attack scores, and tests of the noise itself."""
+"""Privacy audits: lower bounds on epsilon from attack scores, tests of the noise, beliefs."""
 
-from jaxpriv.audit import bounds, independent_runs, noise, one_run
+from jaxpriv.audit import bounds, di, independent_runs, noise, one_run
 from jaxpriv.audit.bounds import LowerBounds, lower_bounds
 from jaxpriv.audit.noise import NoiseFindings, check_noise, collect_residuals
 
@@ -10,6 +10,7 @@ __all__ = [
     "bounds",
     "check_noise",
     "collect_residuals",
+    "di",
     "independent_runs",
     "lower_bounds",
     "noise",

@@ -55,6 +55,7 @@ def fit_many(
     members: Int[Array, "m k"] | Int[np.ndarray, "m k"],
     steps: int,
     hyper: PyTree = None,
+    keep: Callable[[Any], PyTree] | None = None,
     chunk: int | None = None,
     strategy: Literal["auto", "vmap", "map"] = "auto",
     checkpoints: Checkpoints | None = None,
@@ -72,6 +73,8 @@ def fit_many(
       members: indices into the pool, k for each model.
       steps: number of steps of every model.
       hyper: hyper-parameters, a pytree with leading axis m, or None.
+      keep: `keep(state)`, what is returned of each final state, so that the memory of many models
+        is bounded; None keeps all of it.
       chunk: number of models in one program, which bounds memory. By default as many as fit into
         1 GiB of parameters and optimiser state, at most 64 by vmap and 8 with checkpoints.
       strategy: "vmap" trains the models of a chunk in parallel, "map" one after the other in one
@@ -79,7 +82,7 @@ def fit_many(
       checkpoints: folder of checkpoints, one for each finished chunk; all are kept.
 
     Returns:
-      The states, stacked along m, and the diagnostics.
+      The states, or what is kept of them, stacked along m, and the diagnostics.
 
     Raises:
       ValueError: if lengths disagree, two keys are equal, a member is out of range, make_alg
@@ -110,7 +113,9 @@ def fit_many(
     def train(run):
         key, params, members, hyper = run
         alg = make_alg(len(members), hyper)
-        return _scan.scan_steps(alg, steps, key, alg.init(params), data, jnp.int32(steps), members)
+        start = alg.init(params)
+        state, info = _scan.scan_steps(alg, steps, key, start, data, jnp.int32(steps), members)
+        return (state if keep is None else keep(state)), info
 
     program = jax.jit(
         jax.vmap(train) if resolved == "vmap" else lambda runs: jax.lax.map(train, runs)
@@ -129,6 +134,8 @@ def fit_many(
             chunk=chunk,
             strategy=resolved,
         )
+        if keep is not None:
+            identity |= _identity.describe(keep=keep)
         identity |= _identity.versions()
     runs = (keys, params, jnp.asarray(members), hyper)
     states, info = _train_chunks(program, runs, num_models, chunk, checkpoints, identity)
@@ -211,7 +218,8 @@ def _check_models(keys, make_alg, params, data, *, members, steps, hyper) -> Alg
     _check_keys(keys)
     _check_stacked(num_models, params=params, hyper=hyper)
     _check_members(members, data)
-    algorithms = [make_alg(members.shape[1], _model(hyper, i)) for i in range(num_models)]
+    num_different = num_models if jax.tree.leaves(hyper) else 1
+    algorithms = [make_alg(members.shape[1], _model(hyper, i)) for i in range(num_different)]
     for alg in algorithms:
         _arguments.check_algorithm(make_alg=alg)
         if alg.sampler.num_examples != members.shape[1]:
