@@ -212,7 +212,9 @@ def play(
       init: `init(key)`, the initial parameters.
       pair: D and D'.
       evaluate: `evaluate(params)` of the final parameters, such as a test accuracy.
-      chunk, strategy, checkpoints: as for `training.fit_many`.
+      chunk: number of repetitions in one program, as for `training.fit_many`.
+      strategy: as for `training.fit_many`.
+      checkpoints: folder of checkpoints, as for `training.fit_many`.
 
     Returns:
       The repetitions. The memory per repetition is that of its row of the result.

@@ -122,7 +122,8 @@ def assess(
       is_member: true membership.
       attacks: table of attacks.
       unit: unit of each record; the score of a unit is the mean score of its records.
-      delta, relation: delta at which epsilon is bounded from below, and its relation.
+      delta: delta at which epsilon is bounded from below.
+      relation: neighbouring relation of that bound.
       no_audit: reason why no audit applies; None if a fair coin decided each unit's membership.
       rows: number of each record in the user's data; None numbers them from 0.
       table_path: .csv file for the scores of all records; None writes none.

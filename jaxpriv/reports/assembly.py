@@ -256,7 +256,8 @@ def examine(
       defences: defences of its outputs.
       attacks: table of attacks.
       unit: unit of privacy of each record.
-      delta, relation: delta at which epsilon is bounded from below, and its relation.
+      delta: delta at which epsilon is bounded from below.
+      relation: neighbouring relation of that bound.
       no_audit: reason why no audit applies; None if a fair coin decided each unit's membership.
       keep_inputs: whether evidence files contain the inputs of the records, and findings pictures.
       folders: folders for checkpoints and evidence.

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 from importlib import resources
+from pathlib import Path
 
 import jsonschema
 import numpy as np
@@ -16,6 +17,8 @@ from jaxpriv.attacks.evidence import Evidence
 from jaxpriv.reports import _phrases, assembly, findings, page, plots
 from jaxpriv.reports.subjects import Subject
 from tests.reports import examples
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -195,3 +198,12 @@ def test_a_pdf_without_a_browser_is_refused_in_one_line(monkeypatch):
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ValueError, match="Expected Chromium or Chrome"):
         reports.find_browser()
+
+
+def test_the_stored_report_of_purchases_is_read_and_shown():
+    stored = reports.read(ROOT / "experiments" / "results" / "report-full.json")
+    html = reports.render(stored)
+    for entry in stored.entries:
+        assert entry.name in html
+        assert f"{entry.findings.strongest_attack().metrics.auc:.3f}" in html
+    assert stored.data.num_groups == 1031
