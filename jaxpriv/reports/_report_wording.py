@@ -176,6 +176,8 @@ def method(report: Report) -> list[tuple[str, str]]:
     for training in list(trainings.values())[:1]:
         rows.append(("Network", f"{capitalised(training.model)}; {training.inputs}."))
     rows += [(name, _training_text(training)) for name, training in trainings.items()]
+    if trainings:
+        rows.append(("Hyper-parameters", _hyper_parameters_text(report)))
     defences = dict.fromkeys(entry.defence for entry in entries if entry.defence is not None)
     if defences:
         rows.append(("Defences", _defences_text(list(defences))))
@@ -252,6 +254,23 @@ def _training_text(training: Training) -> str:
             "; epsilon by privacy loss distributions"
         )
     return f"{text}."
+
+
+_HYPER_PARAMETERS = (
+    "model", "width", "sampling_prob", "clip_norm", "steps", "learning_rate", "plain_steps",
+    "plain_learning_rate",
+)  # fmt: skip
+
+
+def _hyper_parameters_text(report: Report) -> str:
+    given = [name for name in _HYPER_PARAMETERS if report.settings.is_given(name)]
+    if not given:
+        return "Defaults, which do not depend on these records; they were not tuned on them."
+    names = ", ".join(name.replace("_", " ") for name in given)
+    return (
+        f"Given by the owner: {names}. If they were tuned on these records, that cost is not "
+        "included in epsilon. The others are defaults, which do not depend on these records."
+    )
 
 
 def _defences_text(titles: Sequence[str]) -> str:

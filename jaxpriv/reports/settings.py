@@ -190,9 +190,13 @@ class Settings:
         refused = [name for name in _TRAINING if name not in allowed]
         self.refuse(refused, f"with {given}: no model is trained")
 
+    def is_given(self, name: str) -> bool:
+        """Returns whether a setting differs from its default."""
+        return getattr(self, name) != _default(name)
+
     def refuse(self, names: Sequence[str], reason: str) -> None:
         """Raises ValueError if one of the named settings differs from its default."""
-        given = [name for name in names if getattr(self, name) != _default(name)]
+        given = [name for name in names if self.is_given(name)]
         if given:
             flags = [f"--{name.replace('_', '-')}" for name in given]
             raise ValueError(f"Expected no {', '.join(flags)} {reason}.")

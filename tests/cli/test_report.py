@@ -113,6 +113,20 @@ def test_a_file_of_scores_is_reported(capsys, tmp_path, few_attacks):
     assert "Expected no --shadows with --scores" in line
 
 
+def test_the_terminal_shows_a_row_for_each_model(capsys, tmp_path, few_attacks):
+    evidence_lib.save(tmp_path / "clinic.npz", *examples.make_evidence(leak=1.0))
+    words = ["report", "--scores", tmp_path / "clinic.npz", "--out", tmp_path / "out"]
+    claim = ["--claimed-epsilon", 2, "--delta", 1e-4, "--relation", "replace_one"]
+    for options, epsilon in (([], "not stated"), ([*claim, "--overwrite"], "2.00")):
+        _, text, _ = run(capsys, *words, *options)
+        header, row, *_ = text.splitlines()
+        assert header.split()[:3] == ["model", "accuracy", "epsilon"]
+        (entry,) = json.loads((tmp_path / "out" / "report.json").read_text())["entries"]
+        assert row.startswith("Given model")
+        assert f"  {epsilon}  " in row
+        assert entry["recommendation"].replace("_", " ") in row
+
+
 def test_without_a_seed_the_key_is_secret_and_survives_a_kill(tmp_path):
     """Two reports differ; a resumed one has the key of the interrupted one."""
     keys = [_pages.secret_key(tmp_path / name) for name in ("a", "b", "a")]

@@ -241,3 +241,12 @@ def test_the_annex_has_a_row_for_each_topic(leaky, quiet):
     assert _annex.nist(private)[0].section == "Guarantee"
     assert "limits it for every attacker" in _annex.edpb(private)[-1].text
     assert "limits" not in _annex.edpb(plain)[-1].text
+
+
+def test_the_method_states_where_the_hyper_parameters_come_from(leaky):
+    report = examples.make_report(leaky)
+    assert "were not tuned on them" in dict(_report_wording.method(report))["Hyper-parameters"]
+    settings = dataclasses.replace(report.settings, steps=50, clip_norm=2.0)
+    given = dataclasses.replace(report, settings=settings)
+    text = dict(_report_wording.method(given))["Hyper-parameters"]
+    assert text.startswith("Given by the owner: clip norm, steps. If they were tuned")
