@@ -25,6 +25,7 @@ __all__ = [
     "models",
     "reports",
     "sampling",
+    "sensitivity",
     "signals",
     "training",
     "units",
