@@ -8,7 +8,12 @@ from experiments import __main__ as command
 from experiments import common
 
 NAMES = sorted(command.experiments())
-FAST = ("attacks/leaderboard", "audit/calibration", "benchmarks/dpsgd_libraries")
+FAST = (
+    "attacks/leaderboard",
+    "audit/calibration",
+    "benchmarks/dpsgd_libraries",
+    "bernau2021/table2",
+)
 """One of each folder; the others are slow tests."""
 
 

@@ -314,7 +314,7 @@ def euclidean(x: Shaped[ArrayLike, "*record"], y: Shaped[ArrayLike, "*record"]) 
 def cosine(x: Shaped[ArrayLike, "*record"], y: Shaped[ArrayLike, "*record"]) -> Float[Array, ""]:
     """Computes the cosine distance of two records, 1 - x.y / (|x| |y|).
 
-    It is evaluated as |x / |x| - y / |y||^2 / 2, which is 0 for equal records.
+    It is evaluated as |x / |x| - y / |y||^2 / 2, which does not cancel for near records.
 
     Args:
       x: record with a non-zero entry.

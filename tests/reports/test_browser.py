@@ -245,7 +245,7 @@ def test_axe_notices_a_faint_title_in_the_scheme_that_has_it(tab, page, tmp_path
         (wrong_tiles, '"big">', '"big">1'),
         (too_wide_for_a_phone, "</style>", "main { min-width: 25rem; }</style>"),
         (too_wide_for_a_phone, "</style>", ".scroll { overflow-x: hidden; }</style>"),
-        (cut_in_print, "</style>", ".scroll table { min-width: 60rem !important; }</style>"),
+        (cut_in_print, "</style>", ".scroll table { min-width: 90rem !important; }</style>"),
         (cut_in_print, "</style>", "pre { white-space: pre; overflow: auto; }</style>"),
     ],
 )

@@ -1,0 +1,1 @@
+"""Tables and figures of bernau2021: how well a record is identified by its gradients."""
