@@ -148,14 +148,14 @@ def korn_graubard(
 
     Args:
       successes: whether each trial succeeded.
-      cluster: cluster of each trial, such as the person; at least two clusters.
+      cluster: cluster of each trial, such as the person; a single one gives the interval (0, 1).
       confidence: confidence level of the interval, in (0, 1).
 
     Returns:
       The lower and the upper bound.
 
     Raises:
-      ValueError: if confidence is not in (0, 1), or if there are fewer than two clusters.
+      ValueError: if confidence is not in (0, 1), or if there are no trials.
 
     References:
       Korn and Graubard, Confidence Intervals for Proportions with Small Expected Number of
@@ -175,8 +175,10 @@ def korn_graubard(
     _, code = np.unique(cluster, return_inverse=True)
     sizes, counts = np.bincount(code), np.bincount(code, weights=successes)
     num_clusters, n = len(sizes), len(code)
-    if num_clusters < 2:
-        raise ValueError(f"Expected at least 2 clusters, got {num_clusters}.")
+    if n == 0:
+        raise ValueError("Expected at least one trial, got none.")
+    if num_clusters == 1:
+        return 0.0, 1.0
     p, tail = counts.sum() / n, (1 - confidence) / 2
     deviations = counts - p * sizes
     variance = num_clusters / (num_clusters - 1) * (deviations**2).sum() / n**2

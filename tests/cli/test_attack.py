@@ -270,7 +270,9 @@ def test_attack_writes_the_page_of_the_same_scores(capsys, tmp_path, monkeypatch
     for attack in entry["findings"]["attacks"]:
         assert attack["metrics"]["auc"] == found["attacks"][attack["name"]]["auc"]
     assert entry["findings"]["strongest"] == found["strongest"]
-    assert "jaxpriv attack" in (out / "report.html").read_text("utf8")
+    page = (out / "report.html").read_text("utf8")
+    assert "jaxpriv attack" in page
+    assert "redraw the noise" not in page
     assert "add --overwrite" in refusal(capsys, "attack", path, "--out", out)
     _, text, _ = run(capsys, "attack", path, "--out", out, "--overwrite")
     assert f"Report: {out / 'report.html'}" in text

@@ -234,5 +234,6 @@ def test_a_proportion_without_variation_is_bounded_by_the_number_of_clusters(val
     found = intervals.korn_graubard(np.full(100, value), np.arange(100) // 10, confidence=0.95)
     expected = intervals.clopper_pearson(10 if value else 0, 10, confidence=0.95)
     np.testing.assert_allclose(found, expected)
-    with pytest.raises(ValueError, match="Expected at least 2 clusters, got 1"):
-        intervals.korn_graubard(np.full(9, value), np.zeros(9), confidence=0.95)
+    assert intervals.korn_graubard(np.full(9, value), np.zeros(9), confidence=0.95) == (0, 1)
+    with pytest.raises(ValueError, match="Expected at least one trial"):
+        intervals.korn_graubard(np.full(0, value), np.zeros(0), confidence=0.95)
