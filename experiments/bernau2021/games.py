@@ -119,9 +119,9 @@ def pair(game: Game, relation: Relation) -> di.Pair:
         ranking, candidate = found, int(found.candidates[0])
         second = game.test_x[candidate], jnp.asarray(game.test_y[candidate], jnp.int32)
     row = int(ranking.records[0])
-    others = np.arange(len(game.x)) != row
+    shared = np.arange(len(game.x)) != row
     return di.Pair(
-        others=(game.x[others], game.y[others].astype(np.int32)),
+        shared=(game.x[shared], game.y[shared].astype(np.int32)),
         first=(game.x[row], jnp.asarray(game.y[row], jnp.int32)),
         second=second,
     )
@@ -134,7 +134,7 @@ def trainer(
     mu = target_mu(rho, delta=game.task.delta)
     sensitivity_in_norms = 1 if relation == "add_or_remove_one" else 2
     return di.Trainer(
-        grad=grads.clipped_grad(functools.partial(_loss, game.module), clip_norm=CLIP_NORM),
+        grad=grads.clipped_grad(functools.partial(loss, game.module), clip_norm=CLIP_NORM),
         optimizer=optax.adam(game.task.learning_rate),
         steps=steps,
         noise_multiplier=steps**0.5 * sensitivity_in_norms / mu,
@@ -173,7 +173,8 @@ def folder(experiment: str) -> Path:
     return Path("build") / "bernau2021" / experiment
 
 
-def _loss(module: nn.Module, params: Any, record: Any, key: jax.Array) -> jax.Array:
+def loss(module: nn.Module, params: Any, record: Any, key: jax.Array) -> jax.Array:
+    """Computes the cross-entropy of one record."""
     del key
     x, y = record
     logits = jnp.asarray(module.apply(params, x))

@@ -49,19 +49,19 @@ Noise = Literal["global", "local"]
 
 
 class Pair(NamedTuple):
-    """Neighbouring data sets: D = others + first, D' = others + second, or others alone.
+    """Neighbouring data sets: D = shared + first, D' = shared + second, or shared alone.
 
-    others: the records that both have, stacked: leaves [n - 1, ...].
+    shared: the records that both have, stacked: leaves [n - 1, ...].
     first: the record of D that D' lacks.
     second: the record of D' in its place; None if D' has one record less.
 
     Example:
       >>> import numpy as np
-      >>> Pair(others=np.zeros((3, 2)), first=np.ones(2)).relation
+      >>> Pair(shared=np.zeros((3, 2)), first=np.ones(2)).relation
       'add_or_remove_one'
     """
 
-    others: Batch
+    shared: Batch
     first: Example
     second: Example | None = None
 
@@ -73,7 +73,7 @@ class Pair(NamedTuple):
     @property
     def num_records(self) -> int:
         """Number of records of D, which is taken to be public."""
-        return 1 + len(jax.tree.leaves(self.others)[0])
+        return 1 + len(jax.tree.leaves(self.shared)[0])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +123,11 @@ class Trainer:
             )
 
     def mu(self, relation: Relation) -> float:
-        """Computes mu of the full-batch Gaussian mechanism, sqrt(k) * sensitivity / std."""
+        """Computes mu of the full-batch Gaussian mechanism, sqrt(k) * sensitivity / std.
+
+        With global noise it is a guarantee for every pair. With local noise it is the realised mu
+        of this pair alone, and no guarantee.
+        """
         ratio = float(self.grad.sensitivity(relation)) / self.grad.clip_norm
         return self.steps**0.5 * ratio / self.noise_multiplier
 
@@ -213,7 +217,8 @@ def play(
       pair: D and D'.
       evaluate: `evaluate(params)` of the final parameters, such as a test accuracy.
       chunk: number of repetitions in one program, as for `training.fit_many`.
-      strategy: as for `training.fit_many`.
+      strategy: as for `training.fit_many`; for models of a few parameters "vmap" is faster on a CPU
+        too, with all repetitions in a chunk.
       checkpoints: folder of checkpoints, as for `training.fit_many`.
 
     Returns:
@@ -235,7 +240,7 @@ def play(
       ...     grad=grad, optimizer=optax.sgd(0.1), steps=4, noise_multiplier=1.0, noise="global",
       ...     sampling_prob=1.0,
       ... )
-      >>> pair = Pair(others=jnp.zeros((3, 2)), first=jnp.array([1.0, 0.0]))
+      >>> pair = Pair(shared=jnp.zeros((3, 2)), first=jnp.array([1.0, 0.0]))
       >>> keys = jax.random.split(jax.random.key(0), 200)
       >>> found = play(keys, trainer, lambda key: jnp.zeros(2), pair)
       >>> bool(abs(advantage(found, confidence=0.95).value - 0.68) < 0.2)  # 2 Phi(1) - 1
@@ -315,7 +320,10 @@ def advantage(repetitions: Repetitions, *, confidence: float) -> Frequency:
 def violations(repetitions: Repetitions, *, rho: float, confidence: float) -> Frequency:
     """Estimates the probability that the final belief in the true data set exceeds a bound.
 
-    For a full batch it is `identifiability.gaussian_violation_probability` at the realised mu.
+    For a full batch it is `identifiability.gaussian_violation_probability` at the realised mu if
+    that is equal for all transcripts, as for local noise. Under global noise the local
+    sensitivities depend on earlier outputs, and the probability may be larger than at the largest
+    mu; the bound is then `identifiability.violation_probability` of the event.
 
     Args:
       repetitions: result of `play`.
@@ -349,7 +357,7 @@ def realised_mu(repetitions: Repetitions) -> Float[np.ndarray, " r"]:
       repetitions: result of `play`.
 
     Returns:
-      mu of the Gaussian mechanism whose loss has the spread of the transcript.
+      mu of the full-batch Gaussian mechanism that is as informative as the transcript.
 
     Example:
       >>> ones = np.ones((2, 4))
@@ -420,24 +428,24 @@ class _Start(NamedTuple):
 class _PairSampler:
     """Draws from the records of both data sets; the rows of the pair follow each batch."""
 
-    others: sampling.Poisson
+    shared: sampling.Poisson
     num_pair: int
 
     @property
     def num_examples(self) -> int:
-        return self.others.num_examples + self.num_pair
+        return self.shared.num_examples + self.num_pair
 
     @property
     def expected_batch_size(self) -> float:
-        return self.others.expected_batch_size
+        return self.shared.expected_batch_size
 
     @property
     def capacity(self) -> int:
-        return self.others.capacity + self.num_pair
+        return self.shared.capacity + self.num_pair
 
     def sample(self, key: PRNGKeyArray) -> tuple[Int[Array, " b"], Bool[Array, " b"]]:
-        indices, mask = self.others.sample(key)
-        pair = self.others.num_examples + jnp.arange(self.num_pair, dtype=indices.dtype)
+        indices, mask = self.shared.sample(key)
+        pair = self.shared.num_examples + jnp.arange(self.num_pair, dtype=indices.dtype)
         return jnp.append(indices, pair), jnp.append(mask, jnp.ones(self.num_pair, bool))
 
     def event(self, *, noise_multiplier: float, steps: int) -> "DpEvent":
@@ -450,9 +458,9 @@ def _algorithm(
     """Makes the training of one repetition; its batches end in the rows of the pair."""
     del hyper
     num_pair = 1 if relation == "add_or_remove_one" else 2
-    num_others, q = num_rows - num_pair, trainer.sampling_prob
-    sampler = _PairSampler(_sampler(num_others, q), num_pair)
-    divisor = q * (num_others + 1)
+    num_shared, q = num_rows - num_pair, trainer.sampling_prob
+    sampler = _PairSampler(_sampler(num_shared, q), num_pair)
+    divisor = q * (num_shared + 1)
     global_std = trainer.noise_multiplier * trainer.grad.clip_norm
     sensitivity = float(trainer.grad.sensitivity(relation))
 
@@ -462,9 +470,9 @@ def _algorithm(
         return _State(params, opt_state, jnp.int32(0), start.in_d, jnp.float32(0))
 
     def update(key, state, batch, mask):
-        others_key, pair_key, coin_key, noise_key = jax.random.split(key, 4)
+        shared_key, pair_key, coin_key, noise_key = jax.random.split(key, 4)
         rows, is_real = jax.tree.map(lambda x: x[:-num_pair], (batch, mask))
-        total, norms = trainer.grad(state.params, rows, is_real, others_key)
+        total, norms = trainer.grad(state.params, rows, is_real, shared_key)
         pair = jax.tree.map(lambda x: x[-num_pair:], batch)
         first, second = _clipped_pair(trainer.grad, state.params, pair, pair_key, num_pair)
         difference = optax.tree.sub(first, second)
@@ -527,7 +535,7 @@ def _gain(
     *,
     sampling_prob: float,
 ) -> Float[Array, ""]:
-    """Computes the log-likelihood ratio of D to D', given the noisy sum less that of the others."""
+    """Computes the log-likelihood ratio of D to D', given the noise and the rows of the pair."""
     if sampling_prob == 1:
         middle = jax.tree.map(lambda y, a, b: y - (a + b) / 2, released, first, second)
         return _dot(middle, optax.tree.sub(first, second)) / std**2
@@ -564,7 +572,7 @@ def _stack(pair: Pair) -> Batch:
         lambda x, *rows: jnp.concatenate(
             [jnp.asarray(x), jnp.stack([jnp.asarray(r) for r in rows])]
         ),
-        pair.others,
+        pair.shared,
         *ends,
     )
 
@@ -573,10 +581,10 @@ def _check_pair(pair: Pair) -> None:
     ends: list[tuple[str, Any]] = [("first", pair.first)]
     if pair.second is not None:
         ends.append(("second", pair.second))
-    shapes = jax.tree.map(lambda x: np.shape(x)[1:], pair.others)
+    shapes = jax.tree.map(lambda x: np.shape(x)[1:], pair.shared)
     for name, record in ends:
         if jax.tree.map(np.shape, record) != shapes:
             raise ValueError(
-                f"Expected {name} as one record like those of others, of shapes {shapes}, "
+                f"Expected {name} as one record like those of shared, of shapes {shapes}, "
                 f"got {jax.tree.map(np.shape, record)}."
             )
