@@ -44,7 +44,7 @@ def read(path: Path, options: _preprocessing.Options) -> tuple[Dataset, int]:
         raise ValueError(f"Expected x of {path} as numbers, got {raw_x.dtype}.")
     if raw_x.ndim not in (2, 3, 4) or raw_x.size == 0:
         raise ValueError(
-            f"Expected x of shape [n, d], [n, h, w] or [n, h, w, c] in {path}, got {raw_x.shape}."
+            f"Expected x of shape [n, d], [n, t, d] or [n, h, w, c] in {path}, got {raw_x.shape}."
         )
     group = _groups(arrays["group"], len(raw_x)) if "group" in arrays else None
     x, keep, notes, not_private = _features(raw_x, options.missing)
@@ -112,9 +112,12 @@ def _features(
     notes: list[str] = []
     not_private: list[str] = []
     is_image = raw.ndim > 2
-    x = raw[..., None] if raw.ndim == 3 else raw
+    has_pixels = is_image and raw.dtype in (np.uint8, np.uint16)
+    x = raw[..., None] if has_pixels and raw.ndim == 3 else raw
     keep = np.ones(len(x), bool)
-    if is_image and x.dtype in (np.uint8, np.uint16):
+    if raw.ndim == 3 and not has_pixels:
+        notes.append("Took x [n, t, d] as series; images have the shape [n, h, w, c].")
+    if has_pixels:
         top = np.iinfo(x.dtype).max
         notes.append(f"Scaled pixels of 0 to {top} to [0, 1].")
         return x.astype(np.float32) / np.float32(top), keep, notes, ()

@@ -108,8 +108,9 @@ def load(
       numbers; its other cells count as missing. Decimal commas, separators of thousands, currency
       signs and percent signs are accepted. Other columns are categorical, with one input for each
       value; identifiers and free text are left out.
-    - An .npz with `x` [n, d], [n, h, w] or [n, h, w, c] and `y` [n], [n, 1] or one-hot, and
-      optionally `group` [n], `x_test`, `y_test`. Pixels of 8 or 16 bits are scaled to [0, 1].
+    - An .npz with `x` [n, d], series [n, t, d] or images [n, h, w, c], and `y` [n], [n, 1] or
+      one-hot, and optionally `group` [n], `x_test`, `y_test`. Pixels of 8 or 16 bits are scaled to
+      [0, 1], and may have the shape [n, h, w].
     - A folder that contains a folder of images for each class.
 
     Labels may be numbers or text; classes are sorted and keep their names. The attribute `notes`

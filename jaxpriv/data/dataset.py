@@ -1,7 +1,7 @@
 """Data sets as frozen arrays.
 
-In the shapes below `n` counts records and `m` selected records; features are `[n, d]` and images
-`[n, h, w, c]`.
+In the shapes below `n` counts records and `m` selected records; features are `[n, d]`, series
+`[n, t, d]` and images `[n, h, w, c]`.
 """
 
 import warnings

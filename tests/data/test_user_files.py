@@ -50,6 +50,15 @@ def test_npz_with_test_part_images_and_one_hot_labels(tmp_path):
     assert loaded.notes == ("Scaled pixels of 0 to 255 to [0, 1].", "Read y as one-hot rows.")
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
+def test_series_keep_their_shape(tmp_path, dtype):
+    series = np.arange(6 * 4 * 5).reshape(6, 4, 5).astype(dtype)
+    loaded = data.load(lay(tmp_path, x=series, y=Y))
+    np.testing.assert_array_equal(loaded.x, series)
+    assert loaded.x.dtype == np.float32
+    assert "Took x [n, t, d] as series" in loaded.notes[0]
+
+
 BAD = X.copy()
 BAD[4, 1] = np.nan
 
