@@ -1,7 +1,7 @@
 """Extension of griffe: the section "Example:" of a docstring is the examples section of the site.
 
-griffe knows "Examples:" alone, and would set an example as text, in which a printed list looks like
-a link.
+griffe parses "Examples:" alone, and would set an example as text, in which a printed list looks
+like a link.
 """
 
 import re

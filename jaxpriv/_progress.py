@@ -13,7 +13,7 @@ def bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
       total: number of parts.
 
     Yields:
-      `advance(done)`, which shows that so many parts are done.
+      `advance(done)`, which shows the number of finished parts.
     """
     from rich.console import Console
     from rich.progress import Progress

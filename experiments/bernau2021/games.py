@@ -92,7 +92,7 @@ def load(name: str, *, num_records: int | None = None) -> Game:
     dataset = data.load(data_name)
     count = num_records or task.num_records
     order = np.random.default_rng(0).permutation(len(dataset))
-    inside, outside = order[:count], order[count : count + task.num_candidates]
+    members, candidates = order[:count], order[count : count + task.num_candidates]
     x = dataset.x if name == "mnist" else dataset.x.reshape(len(dataset), -1)
     widths = {"mnist": (), "purchases": (128,), "adult": (6, 6)}[name]
     module = ConvNet() if name == "mnist" else models.MLP(widths, dataset.num_classes)
@@ -102,8 +102,8 @@ def load(name: str, *, num_records: int | None = None) -> Game:
         "adult": sensitivity.manhattan,
     }[name]
     return Game(
-        task, data_name, x[inside], dataset.y[inside], x[outside], dataset.y[outside], module,
-        measure,
+        task, data_name, x[members], dataset.y[members], x[candidates], dataset.y[candidates],
+        module, measure,
     )  # fmt: skip
 
 
@@ -113,10 +113,10 @@ def pair(game: Game, relation: Relation) -> di.Pair:
         ranking = sensitivity.removals(game.x, measure=game.measure, largest=1, smallest=0)
         second = None
     else:
-        found = sensitivity.replacements(
+        pairs = sensitivity.replacements(
             game.x, game.test_x, measure=game.measure, largest=1, smallest=0
         )
-        ranking, candidate = found, int(found.candidates[0])
+        ranking, candidate = pairs, int(pairs.candidates[0])
         second = game.test_x[candidate], jnp.asarray(game.test_y[candidate], jnp.int32)
     row = int(ranking.records[0])
     shared = np.arange(len(game.x)) != row

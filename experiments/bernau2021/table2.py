@@ -5,7 +5,7 @@ Time:      smoke 10 s, cpu not run yet, paper not run yet; resumable by build/be
 Paper:     advantage / violations at rho_beta = 0.9 and 1,000 repetitions in `PAPER`
 Ours:      not run yet
 
-For each data set the adversary knows D and the neighbour with the most dissimilar record. Noise is
+For each data set the adversary has D and the neighbour with the most dissimilar record. Noise is
 global (GS) or scaled to the local sensitivity of each step (LS), which has no guarantee; B replaces
 a record, U removes one. `mu` is the mean realised mu of the transcripts, and `expected` the
 advantage 2 Phi(mu / 2) - 1 of a Gaussian mechanism with that mu; for LS it is exact, for GS it is
@@ -72,9 +72,12 @@ def run(settings: Settings) -> dict[str, Any]:
         for cell in settings.cells:
             (noise, relation), paper = CELLS[cell], PAPER[name][cell]
             corrected = 1 - (1 - CONFIDENCE) / (num_local if noise == "local" else 1)
-            found = _play(game, name, noise, relation, count, settings)
+            repetitions = _play(game, name, noise, relation, count, settings)
             rows.append(
-                {"data": game.data_name, **_row(game, found, noise, relation, corrected, paper)}
+                {
+                    "data": game.data_name,
+                    **_row(game, repetitions, noise, relation, corrected, paper),
+                }
             )
     return {"rho_beta": games.RHO_BETA, "confidence": CONFIDENCE, "missing": missing, "rows": rows}
 
@@ -104,20 +107,20 @@ def _play(
 
 def _row(
     game: games.Game,
-    found: di.Repetitions,
+    repetitions: di.Repetitions,
     noise: di.Noise,
     relation: Relation,
     confidence: float,
     paper: tuple[float, float],
 ) -> dict[str, Any]:
-    observed = di.advantage(found, confidence=confidence)
-    seen = di.violations(found, rho=games.RHO_BETA, confidence=confidence)
-    mu = float(di.realised_mu(found).mean())
-    audits = di.empirical_epsilons(found, delta=game.task.delta, confidence=CONFIDENCE)
+    observed = di.advantage(repetitions, confidence=confidence)
+    seen = di.violations(repetitions, rho=games.RHO_BETA, confidence=confidence)
+    mu = float(di.realised_mu(repetitions).mean())
+    audits = di.empirical_epsilons(repetitions, delta=game.task.delta, confidence=CONFIDENCE)
     return {
         "noise": noise,
         "relation": relation,
-        "repetitions": len(found.in_d),
+        "repetitions": len(repetitions.in_d),
         "advantage": observed._asdict(),
         "mu": mu,
         "target_mu": games.target_mu(games.RHO_BETA, delta=game.task.delta),
@@ -130,8 +133,8 @@ def _row(
         "epsilon_from_sensitivities": audits.from_sensitivities,
         "epsilon_from_belief": audits.from_belief,
         "epsilon_from_advantage": audits.from_advantage.value,
-        "mean_sensitivity": float(np.mean(found.local_sensitivity)),
-        "accuracy": float(np.mean(found.evaluations)),
+        "mean_sensitivity": float(np.mean(repetitions.local_sensitivity)),
+        "accuracy": float(np.mean(repetitions.evaluations)),
         "paper_advantage": paper[0],
         "paper_violations": paper[1],
     }

@@ -161,7 +161,7 @@ class EmpiricalEpsilons(NamedTuple):
     """Three values of epsilon from the same repetitions; none is a guarantee.
 
     from_sensitivities: estimate; epsilon of a Gaussian mechanism with the mean realised mu. The
-      sensitivities depend on earlier outputs, so that it is no bound.
+      sensitivities depend on earlier outputs, so that it is not a bound.
     from_belief: extreme; log-odds of the largest belief in the true data set. It grows with the
       number of repetitions and bounds epsilon on neither side.
     from_advantage: frequency; epsilon of a Gaussian mechanism with the observed advantage, and its

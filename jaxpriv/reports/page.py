@@ -138,7 +138,7 @@ def write_pdf(page: str | os.PathLike[str]) -> Path:
       The path of the PDF.
 
     Raises:
-      ValueError: if there is no browser, or if it fails.
+      ValueError: without a browser, or if it fails.
 
     Example:
       >>> write_pdf("report/report.html")  # doctest: +SKIP
