@@ -38,7 +38,6 @@ _MIN_QUANTILE_GAP = 1e-3
 """Smallest distance between neighbouring quantiles, in deviations of the signal."""
 
 _CALIBRATION_SHARE, _VALIDATION_SHARE = 0.3, 0.1
-_MIN_RECORDS = _needs.MIN_POPULATION
 
 _EVALUATIONS = 200
 """How often the validation loss is computed during training."""
@@ -315,8 +314,10 @@ def _checked(
     x = _networks.finite_float64("features", features)
     s = _networks.finite_float64("signals", signals)
     _check.same_length(features=x, signals=s)
-    if len(s) < _MIN_RECORDS:
-        raise ValueError(f"Expected at least {_MIN_RECORDS} known non-members, got {len(s)}.")
+    if len(s) < _needs.MIN_POPULATION:
+        raise ValueError(
+            f"Expected at least {_needs.MIN_POPULATION} known non-members, got {len(s)}."
+        )
     smallest = smallest_fpr(len(s))
     if min(fprs) < smallest:
         raise ValueError(

@@ -247,7 +247,8 @@ def play(
       True
     """
     _check_pair(pair)
-    init_keys, coin_keys, run_keys = (_split(keys, i) for i in range(3))
+    parts = jax.vmap(lambda key: jax.random.split(key, 3))(keys)
+    init_keys, coin_keys, run_keys = (parts[:, i] for i in range(3))
     start = _Start(jax.vmap(init)(init_keys), jax.vmap(jax.random.bernoulli)(coin_keys))
     records = _stack(pair)
     num_rows = len(jax.tree.leaves(records)[0])
@@ -560,10 +561,6 @@ def _dot(a: PyTree, b: PyTree) -> Float[Array, ""]:
 
 def _norm(tree: PyTree) -> Float[Array, ""]:
     return jnp.sqrt(_dot(tree, tree))
-
-
-def _split(keys: Keys, i: int) -> Keys:
-    return jax.vmap(lambda key: jax.random.split(key, 3)[i])(keys)
 
 
 def _stack(pair: Pair) -> Batch:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jaxpriv.attacks import Attack
     from jaxpriv.reports import Folders, Report, Settings
 
-CONFIDENCE = 0.95
+_CONFIDENCE = 0.95
 """Confidence level of the intervals of a page."""
 
 _CHECKPOINTS, _EVIDENCE = ".checkpoints", "evidence"
@@ -84,6 +84,7 @@ def write(
     shutil.rmtree(out / _EVIDENCE, ignore_errors=True)
     (folder / _EVIDENCE).rename(out / _EVIDENCE)
     page = reports.write(report, out)
+    page.with_suffix(".pdf").unlink(missing_ok=True)  # that of a report which was replaced
     lines = [f"Report: {page}"]
     if command.pdf:
         lines.append(f"PDF: {reports.write_pdf(page)}")
@@ -131,12 +132,14 @@ def write_scores(
     return write(make, command, argv, out=command.out, seed=seed)[1]
 
 
-def wrong_confidence(confidence: float) -> str:
-    """Formats the refusal of another confidence level than that of a page."""
-    return (
-        f"Expected --confidence {CONFIDENCE} with --out, the level of the intervals of the page, "
-        f"got {confidence}."
-    )
+def check_for_scores(command: Output, *, confidence: float) -> None:
+    """Raises ValueError as `check`, or if the page would have another confidence level."""
+    check(command, command.out)
+    if command.out is not None and confidence != _CONFIDENCE:
+        raise ValueError(
+            f"Expected --confidence {_CONFIDENCE} with --out, the level of the intervals of the "
+            f"page, got {confidence}."
+        )
 
 
 def check(command: Output, out: Path | None, *, resume: bool = False) -> None:

@@ -60,9 +60,7 @@ def run_attack(command: Attack, argv: Sequence[str]) -> _common.Answer:
       >>> answer.json["auc"], answer.json["strongest"]
       (0.75, 'signals')
     """
-    _pages.check(command, command.out)
-    if command.out is not None and command.confidence != _pages.CONFIDENCE:
-        raise ValueError(_pages.wrong_confidence(command.confidence))
+    _pages.check_for_scores(command, confidence=command.confidence)
     import jax
 
     from jaxpriv.attacks import suite

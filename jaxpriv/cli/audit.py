@@ -73,7 +73,7 @@ def run_audit(command: Audit, argv: Sequence[str]) -> _common.Answer:
       >>> 3 < answer.json["lower_bounds"]["one_run"] < 5
       True
     """
-    _pages.check(command, command.out)
+    _pages.check_for_scores(command, confidence=command.confidence)
     from jaxpriv import _check, audit
 
     settings = _settings(command)
@@ -132,8 +132,6 @@ def _settings(command: Audit) -> Settings | None:
         raise ValueError(
             "Expected --design one_run with --out, whose page is about the records of one model."
         )
-    if command.confidence != _pages.CONFIDENCE:
-        raise ValueError(_pages.wrong_confidence(command.confidence))
     return Settings(
         scores=str(command.scores),
         by_coin=True,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from jaxpriv import _rounding
 from jaxpriv.cli import _common, _pages
 from jaxpriv.reports.settings import Settings
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from jaxtyping import PRNGKeyArray
 
     from jaxpriv import reports
-    from jaxpriv.reports.findings import Entry
 
 __all__ = ["Report", "run_report"]
 
@@ -89,36 +87,6 @@ def run_report(command: Report, argv: Sequence[str]) -> _common.Answer:
     report, lines = _pages.write(
         make, command, argv, out=command.out, seed=command.seed, resume=command.resume
     )
-    return _common.Answer(
-        reports.as_json(report), [*_table(report), "", reports.summary(report), *lines]
-    )
-
-
-def _table(report: "reports.Report") -> list[str]:
-    """Formats the numbers of each model as a row."""
-    rows = []
-    for entry in report.entries:
-        attack, utility = entry.findings.strongest_attack(), entry.utility
-        low, high = attack.corrected_auc_interval
-        rows.append(
-            (
-                entry.name,
-                "" if utility is None else f"{100 * utility.test:.1f} %",
-                _epsilon(entry),
-                f"{attack.metrics.auc:.3f} [{low:.3f}, {high:.3f}]",
-                f"{len(entry.findings.leaks)} of {len(entry.findings.attacks)}",
-                entry.recommendation.replace("_", " "),
-            )
-        )
-    return _common.text_table(
-        rows,
-        header=("model", "accuracy", "epsilon", "AUC, strongest attack", "leaks", "recommendation"),
-        right=(1, 2),
-    )
-
-
-def _epsilon(entry: "Entry") -> str:
-    if entry.promise is None:
-        return "unbounded" if entry.training else "not stated"
-    epsilon = entry.promise.stated().epsilon
-    return "unbounded" if epsilon is None else _rounding.up(epsilon, decimals=2)
+    header, *rows = reports.model_rows(report)
+    table = _common.text_table(rows, header=header, right=(1, 2))
+    return _common.Answer(reports.as_json(report), [*table, "", reports.summary(report), *lines])

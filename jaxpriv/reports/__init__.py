@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         write,
         write_pdf,
     )
-    from jaxpriv.reports.wording import summary
+    from jaxpriv.reports.wording import model_rows, summary
 
 __all__ = [
     "Folders",
@@ -44,6 +44,7 @@ __all__ = [
     "assembly",
     "find_browser",
     "findings",
+    "model_rows",
     "page",
     "partition",
     "plots",
@@ -69,6 +70,7 @@ _MODULE_OF = {
     "read": "page",
     "render": "page",
     "schema": "page",
+    "model_rows": "wording",
     "summary": "wording",
     "write": "page",
     "write_pdf": "page",

@@ -3,15 +3,18 @@
 In the shapes below `b` counts the rows of a padded batch.
 """
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from jaxpriv import _tree
+from jaxpriv import _check, _tree
 from jaxpriv._types import Params, Scalar
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
 
 
 class State(NamedTuple):
@@ -40,6 +43,14 @@ class DpsgdInfo(NamedTuple):
     clipped_share: Float[Array, ""]
     batch_size: Int[Array, ""]
     num_nonfinite: Int[Array, ""]
+
+
+def non_private_event(steps: int) -> "DpEvent":
+    """Returns the event of a training without privacy."""
+    import dp_accounting
+
+    _check.positive_int(steps=steps)
+    return dp_accounting.NonPrivateDpEvent()
 
 
 def noisy_mean(key: PRNGKeyArray, total: PyTree, *, std: Scalar, divisor: float) -> PyTree:

@@ -146,13 +146,7 @@ def sgd(
         info = SgdInfo(value, mask.sum(), (mask & ~jnp.isfinite(losses)).sum())
         return _step.apply_gradient(optimizer, state, grads), info
 
-    def event(steps: int) -> "DpEvent":
-        import dp_accounting
-
-        _check.positive_int(steps=steps)
-        return dp_accounting.NonPrivateDpEvent()
-
-    return Algorithm(_initialiser(optimizer), update, sampler, event)
+    return Algorithm(_initialiser(optimizer), update, sampler, _step.non_private_event)
 
 
 def dpsgd(

@@ -4,21 +4,17 @@ In the shapes below `b` counts the rows of a padded batch.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from jaxpriv import _check
 from jaxpriv._types import Batch, Params, Sampler
 from jaxpriv.training import _arguments, _step
 from jaxpriv.training._step import State
 from jaxpriv.training.algorithms import Algorithm, SgdInfo
-
-if TYPE_CHECKING:
-    from dp_accounting import DpEvent
 
 __all__ = ["BatchLoss", "Variables", "stateful_sgd"]
 
@@ -115,10 +111,4 @@ def stateful_sgd(
         info = SgdInfo(value, num_rows, jnp.where(jnp.isfinite(value), 0, num_rows))
         return new._replace(params=Variables(new.params, model_state)), info
 
-    def event(steps: int) -> "DpEvent":
-        import dp_accounting
-
-        _check.positive_int(steps=steps)
-        return dp_accounting.NonPrivateDpEvent()
-
-    return Algorithm(init, update, sampler, event)
+    return Algorithm(init, update, sampler, _step.non_private_event)

@@ -6,33 +6,19 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
-
-from jaxpriv.attacks import suite
-
 ROOT = Path(__file__).parents[2]
 
 PROGRAM = """
 import sys
 from jaxpriv import cli
 from jaxpriv.attacks import suite
-from tests.cli import killing
 from tests.reports import examples
 
 if sys.argv[1] == "toy":
-    table = (*examples.cheap_attacks(), killing.TOY)
+    table = (*examples.cheap_attacks(), examples.TOY)
     suite.attacks = lambda **_: table
 sys.exit(cli.main(sys.argv[2:]))
 """
-
-
-TOY = suite.Attack(
-    name="toy",
-    title="toy attack",
-    needs=("logits",),
-    run=lambda key, evidence: np.asarray(evidence.logits)[:, 0],
-    reference="a test",
-)
 
 
 def start(attacks, *words):

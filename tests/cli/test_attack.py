@@ -274,7 +274,9 @@ def test_attack_writes_the_page_of_the_same_scores(capsys, tmp_path, monkeypatch
     assert "jaxpriv attack" in page
     assert "redraw the noise" not in page
     assert "add --overwrite" in refusal(capsys, "attack", path, "--out", out)
+    (out / "report.pdf").write_bytes(b"of the report that is replaced")
     _, text, _ = run(capsys, "attack", path, "--out", out, "--overwrite")
+    assert not (out / "report.pdf").exists()
     assert f"Report: {out / 'report.html'}" in text
     line = refusal(capsys, "attack", path, "--out", tmp_path / "b", "--confidence", "0.9")
     assert "Expected --confidence 0.95 with --out" in line

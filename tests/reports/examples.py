@@ -29,6 +29,15 @@ TRAINING = findings.Training(
 )
 
 
+TOY = suite.Attack(
+    name="toy",
+    title="toy attack",
+    needs=("logits",),
+    run=lambda key, evidence: np.asarray(evidence.logits)[:, 0],
+    reference="a test",
+)
+
+
 def cheap_attacks():
     return tuple(attack for attack in suite.attacks() if attack.name in CHEAP)
 

@@ -17,14 +17,6 @@ from jaxpriv.metrics import intervals
 from jaxpriv.reports import _assessment
 from tests.reports import examples
 
-TOY = suite.Attack(
-    name="toy",
-    title="toy attack",
-    needs=("logits",),
-    run=lambda key, evidence: np.asarray(evidence.logits)[:, 0],
-    reference="a test",
-)
-
 
 def assess(evidence, is_member, **options):
     given = {
@@ -90,7 +82,7 @@ def test_no_leak_is_found_where_there_is_none():
 
 def test_a_toy_attack_in_the_table_is_in_the_findings(leaky):
     evidence, is_member = leaky
-    result = assess(evidence, is_member, attacks=(*examples.cheap_attacks(), TOY))
+    result = assess(evidence, is_member, attacks=(*examples.cheap_attacks(), examples.TOY))
     expected = roc_auc_score(is_member, evidence.logits[:, 0])
     assert result.attack("toy").metrics.auc == pytest.approx(expected)
     assert result.attack("toy").title == "toy attack"
@@ -147,7 +139,7 @@ def test_groups_are_judged_by_the_mean_score_of_their_records():
     group = np.arange(600) // 3
     is_member = is_member[3 * group]
     unit = units.groups(group)
-    result = assess(evidence, is_member, unit=unit, attacks=[TOY])
+    result = assess(evidence, is_member, unit=unit, attacks=[examples.TOY])
     means = evidence.logits[:, 0].reshape(200, 3).mean(1)
     measured = result.attack("toy").metrics
     assert measured.auc == pytest.approx(roc_auc_score(is_member[::3], means))
@@ -278,7 +270,7 @@ def test_the_most_exposed_members_are_listed(tmp_path):
     scores = is_member + 0.0
     scores[wanted] = np.arange(7, 0, -1) + 5.0
     table = [
-        dataclasses.replace(TOY, name=name, title=name, run=lambda *_, s=s: s)
+        dataclasses.replace(examples.TOY, name=name, title=name, run=lambda *_, s=s: s)
         for name, s in (("oracle", scores), ("again", scores), ("noise", np.zeros(200)))
     ]
     rows = 3 * np.arange(200)
@@ -301,7 +293,7 @@ def test_the_most_exposed_members_are_listed(tmp_path):
 def test_the_histogram_counts_every_score_once():
     evidence, is_member = examples.make_evidence(leak=1.0)
     outlier = np.where(np.arange(len(is_member)) == 0, 1e9, is_member + 0.0)
-    table = [dataclasses.replace(TOY, run=lambda *_: outlier)]
+    table = [dataclasses.replace(examples.TOY, run=lambda *_: outlier)]
     histogram = assess(evidence, is_member, attacks=table).histogram
     assert sum(histogram.members) == is_member.sum()
     assert sum(histogram.nonmembers) == (~is_member).sum()
