@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from jaxpriv import _rounding
+from jaxpriv.identifiability import odds_in_words
 from jaxpriv.reports._phrases import (
     NBSP,
     capitalised,
@@ -83,12 +84,13 @@ def recommendation(entry: Entry, *, seed: int | None) -> str:
                 "from which the noise can be redrawn."
             )
         return text
-    if findings.audit is not None and entry.exceeds_promise():
-        bound = _rounding.down(findings.audit.one_run, decimals=3)
+    exceeding = entry.exceeding_bound()
+    if exceeding is not None:
+        bound, confidence = exceeding
         return (
-            f"Do not publish: the audit proves epsilon of at least {bound}, above the guarantee. "
-            "This happens by chance in at most "
-            f"{percent(1 - findings.audit.confidence, 2)} of runs. "
+            "Do not publish: an audit proves epsilon of at least "
+            f"{_rounding.down(bound, decimals=3)}, above the guarantee. "
+            f"This happens by chance in at most {percent(1 - confidence, 2)} of runs. "
             "Look for an error in the training or in its accounting."
         )
     reason = "the model has no guarantee"
@@ -234,9 +236,42 @@ def audit_sentence(entry: Entry) -> str:
             f"{entry.name}: epsilon is at least {_rounding.down(audit.one_run, decimals=3)} at "
             f"delta = {audit.delta:g}, by {entry.findings.attack(audit.attack).title}"
         )
-    if entry.exceeds_promise():
+    guarantee = None if entry.promise is None else entry.promise.of(audit.relation)
+    if guarantee and guarantee.epsilon is not None and audit.one_run > guarantee.epsilon:
         text += ", which exceeds the guarantee"
     if audit.one_run_fdp is not None and audit.one_run_fdp > audit.one_run:
         bound = _rounding.down(audit.one_run_fdp, decimals=3)
         text += f"; if the trade-off function is Gaussian, at least {bound}"
     return f"{text}."
+
+
+def game_sentences(entry: Entry) -> list[str]:
+    """Summarises the game of a model and its bounds; empty if none was played."""
+    game, promise = entry.game, entry.promise
+    if game is None or promise is None:
+        return []
+    stated = promise.stated()
+    data_sets = f"with and without the record in row {game.row}"
+    if game.replacement is not None:
+        data_sets = f"with the record in row {game.row} or that in row {game.replacement}"
+    level, repetitions = confidence_level(game.confidence), f"{game.repetitions:,} repetitions"
+    sentences = [
+        f"{entry.name}, {data_sets}: the advantage is {game.advantage:.3f} ({level} interval "
+        f"{interval(game.advantage_interval)}, {repetitions}), and at most "
+        f"{_rounding.up(stated.advantage_bound, decimals=3)} by the guarantee."
+    ]
+    bound = "no bound"
+    if stated.violation_probability is not None:
+        bound = f"at most {_rounding.up(stated.violation_probability, decimals=6)}"
+    sentences.append(
+        f"The belief in the true data set ends above {odds_in_words(stated.rho_beta)} with "
+        f"probability {game.violations:.3f} ({level} interval "
+        f"{interval(game.violations_interval)}); {bound} by the guarantee."
+    )
+    if game.epsilon_lower_bound > 0:
+        sentences.append(
+            f"These trainings prove epsilon of at least "
+            f"{_rounding.down(game.epsilon_lower_bound, decimals=3)} at delta = {stated.delta:g} "
+            f"and confidence {confidence_level(game.bound_confidence)}."
+        )
+    return sentences

@@ -30,6 +30,7 @@ from jaxpriv.metrics import verdict
 from jaxpriv.reports import (
     _assessment,
     _evidence_files,
+    _game,
     _networks,
     _predicted,
     _promise,
@@ -114,6 +115,11 @@ def assemble(
     records = partition.partition_records(
         split_key, dataset, unit=settings.unit, max_records=settings.max_records
     )
+    if settings.repetitions is not None and records.units.kind != "record":
+        raise ValueError(
+            f"Expected --unit record for --repetitions, as {dataset.name} has groups and the "
+            "adversary identifies one record."
+        )
     shadow_is_member = units.halves(shadow_key, records.units, num_models=settings.shadows)
     inputs, trainings = _trainings(records, settings, train, log)
     log("attacking the inputs alone")
@@ -129,14 +135,14 @@ def assemble(
     for i, (model_key, each) in enumerate(zip(model_keys, trainings, strict=True)):
         left = _time_left(time.monotonic() - models_started, done=i, total=len(trainings))
         log(f"{each.name}: training the target and {settings.shadows} shadow models{left}")
-        train_key, attack_key = jax.random.split(model_key)
+        train_key, attack_key, game_key = jax.random.split(model_key, 3)
         subject = each.run(
             train_key,
             records=records,
             shadow_is_member=shadow_is_member,
             checkpoints=_below(folders.checkpoints, f"model-{i}"),
         )
-        entries += examine(
+        examined = examine(
             attack_key,
             subject,
             defences=() if each.is_private else defences,
@@ -148,6 +154,11 @@ def assemble(
             folders=folders,
             log=log,
         )
+        if settings.repetitions is not None and each.is_private:
+            log(f"{each.name}: playing {settings.repetitions} repetitions of the game")
+            folder = _below(folders.checkpoints, f"game-{i}")
+            examined = [_with_game(game_key, examined[0], each, records, folder)]
+        entries += examined
     return _report(
         settings,
         partition.describe(dataset, records),
@@ -314,7 +325,7 @@ def examine(
                 promise=subject.promise,
                 utility=_assessment.utility(evidence, subject.is_member, unit),
                 findings=result,
-                recommendation=_recommend(result, subject.promise),
+                recommendation=_recommend(result, subject.promise, game=None),
                 evidence=file,
                 evidence_has_logits=has_logits,
                 scores=table,
@@ -336,11 +347,39 @@ def _behind(
 
 
 class _Training(NamedTuple):
-    """A training of the target and its shadow models: `run(key, ...) -> subject`."""
+    """A training of the target and its shadow models: `run(key, ...) -> subject`.
+
+    play: `play(key, ...) -> game`; None without DP.
+    """
 
     name: str
-    is_private: bool
     run: Callable[..., Subject]
+    play: Callable[..., findings.Game] | None
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the training has DP."""
+        return self.play is not None
+
+
+def _with_game(
+    key: PRNGKeyArray,
+    entry: Entry,
+    training: _Training,
+    records: partition.Partition,
+    checkpoints: Path | None,
+) -> Entry:
+    """Adds the game of a private training to its entry, and what it changes."""
+    assert training.play is not None
+    game = training.play(
+        key,
+        records=records,
+        promise=entry.promise,
+        bound_confidence=entry.findings.corrected_confidence,
+        checkpoints=checkpoints,
+    )
+    recommendation = _recommend(entry.findings, entry.promise, game=game)
+    return dataclasses.replace(entry, game=game, recommendation=recommendation)
 
 
 def _trainings(
@@ -353,12 +392,16 @@ def _trainings(
     if train is not None:
         _user_training.check(train, settings)
         run = functools.partial(_user_training.train, train)
-        return records.pool.x, [_Training("Given training", False, run)]
+        return records.pool.x, [_Training("Given training", run, play=None)]
     network = _networks.network_for(records.pool, settings)
     trainings = []
     for recipe in _training.recipes(network, records, settings, log=log):
-        run = functools.partial(_training.train, recipe=recipe, network=network, settings=settings)
-        trainings.append(_Training(recipe.name, recipe.noise_multiplier is not None, run))
+        parts = {"recipe": recipe, "network": network, "settings": settings}
+        play = None
+        if recipe.noise_multiplier is not None:
+            play = functools.partial(_game.play, **parts)
+        run = functools.partial(_training.train, **parts)
+        trainings.append(_Training(recipe.name, run, play))
     return _networks.inputs(records.pool, settings), trainings
 
 
@@ -383,7 +426,7 @@ def _table_for_logits(settings: Settings) -> tuple[suite.Attack, ...]:
 
 
 def _recommend(
-    result: findings.Findings, promise: findings.Promise | None
+    result: findings.Findings, promise: findings.Promise | None, *, game: findings.Game | None
 ) -> verdict.Recommendation:
     bound, audited = None, None
     if result.audit is not None:
@@ -391,6 +434,10 @@ def _recommend(
         # An audit bounds epsilon from below under its own relation.
         audited = None if promise is None else promise.of(result.audit.relation)
     epsilon = None if promise is None else (audited or promise.stated()).epsilon
+    if promise is not None and game is not None:
+        stated = promise.stated().epsilon
+        if stated is not None and game.epsilon_lower_bound > stated:
+            bound, epsilon = game.epsilon_lower_bound, stated
     return verdict.recommend(
         leaks=bool(result.leaks),
         promised_epsilon=epsilon,

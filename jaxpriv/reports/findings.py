@@ -34,6 +34,7 @@ __all__ = [
     "Entry",
     "Exposed",
     "Findings",
+    "Game",
     "Guarantee",
     "Histogram",
     "Metrics",
@@ -53,6 +54,7 @@ _STRICT = ConfigDict(allow_inf_nan=False, extra="forbid")
 _Share = Annotated[float, Field(ge=0, le=1)]
 _NonNegative = Annotated[float, Field(ge=0)]
 _Count = Annotated[int, Field(ge=0)]
+_Advantage = Annotated[float, Field(ge=-1, le=1)]
 _Interval = tuple[_Share, _Share]
 
 
@@ -333,6 +335,42 @@ class Utility:
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
+class Game:
+    """Repetitions of the training with and without one record, and an adversary who sees them.
+
+    The differential-identifiability adversary has all records and every noisy gradient.
+
+    repetitions: number of trainings.
+    relation: neighbouring relation of the two data sets.
+    row, replacement: row, in the data, of the record that differs, and of the one in its place;
+      `replacement` is None for `add_or_remove_one`.
+    confidence: confidence of the intervals.
+    advantage: 2 P[right guess] - 1 at the end of the training.
+    epsilon_lower_bound: bound of an audit of independent runs, at `bound_confidence`.
+    violations: share of the final beliefs in the true data set above the guarantee's rho_beta.
+    steps: steps at which the beliefs are stored.
+    belief_low, belief_median, belief_high: 5, 50 and 95 % quantiles over the repetitions of the
+      belief in the true data set.
+    """
+
+    repetitions: _Count
+    relation: Relation
+    row: _Count
+    replacement: _Count | None
+    confidence: _Share
+    advantage: _Advantage
+    advantage_interval: tuple[_Advantage, _Advantage]
+    epsilon_lower_bound: _NonNegative
+    bound_confidence: _Share
+    violations: _Share
+    violations_interval: _Interval
+    steps: tuple[_Count, ...]
+    belief_low: tuple[_Share, ...]
+    belief_median: tuple[_Share, ...]
+    belief_high: tuple[_Share, ...]
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
 class Entry:
     """A model of the report with its training, guarantee, utility and findings.
 
@@ -340,6 +378,7 @@ class Entry:
     evidence: name of the file with the evidence of the attacks; None if none was saved.
     evidence_has_logits: whether that file has logits; a large one has signals in their place.
     scores: name of the table with the scores of all records; None if none was saved.
+    game: repetitions of the training and the adversary who sees them; None if none were played.
     """
 
     name: str
@@ -352,19 +391,28 @@ class Entry:
     evidence: str | None
     evidence_has_logits: bool = True
     scores: str | None = None
+    game: Game | None = None
 
     def exceeds_promise(self) -> bool:
-        """Returns whether the lower bound for every mechanism is above the guarantee.
+        """Returns whether a lower bound for every mechanism is above the guarantee."""
+        return self.exceeding_bound() is not None
 
-        Both are compared under the relation of the audit.
+    def exceeding_bound(self) -> tuple[float, float] | None:
+        """Returns a lower bound above the guarantee and its confidence; None if there is none.
+
+        Each bound is compared with the guarantee under its own relation.
         """
-        audit = self.findings.audit
-        if audit is None or self.promise is None:
-            return False
-        guarantee = self.promise.of(audit.relation)
-        if guarantee is None or guarantee.epsilon is None:
-            return False
-        return audit.one_run > guarantee.epsilon
+        bounds: list[tuple[float, float, Relation]] = []
+        audit, game = self.findings.audit, self.game
+        if audit is not None:
+            bounds.append((audit.one_run, audit.confidence, audit.relation))
+        if game is not None:
+            bounds.append((game.epsilon_lower_bound, game.bound_confidence, game.relation))
+        for bound, confidence, relation in bounds:
+            guarantee = None if self.promise is None else self.promise.of(relation)
+            if guarantee and guarantee.epsilon is not None and bound > guarantee.epsilon:
+                return bound, confidence
+        return None
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)

@@ -66,6 +66,7 @@ def render(report: Report) -> str:
         bounds=plots.bounds_svg(_bounds(report), unit=report.unit),
         utility=_utility(report),
         annex=_annex,
+        beliefs=_beliefs(report),
         histograms=_histograms(report),
         roc=plots.roc_svg(_curves(report), smallest=_smallest_rate(report)),
     )
@@ -306,6 +307,18 @@ def _histograms(report: Report) -> str:
         name = f"{entry.name}: {entry.findings.strongest_attack().title}"
         panels.append(plots.Histogram(name, histogram.edges, members, nonmembers))
     return plots.histograms_svg(panels) if panels else ""
+
+
+def _beliefs(report: Report) -> str:
+    """Draws the beliefs of the games; '' if none was played."""
+    panels = []
+    for entry in report.entries:
+        game, promise = entry.game, entry.promise
+        if game is not None and promise is not None:
+            quantiles = game.belief_low, game.belief_median, game.belief_high
+            rho = promise.stated().rho_beta
+            panels.append(plots.Beliefs(entry.name, game.steps, *quantiles, rho))
+    return plots.beliefs_svg(panels) if panels else ""
 
 
 def _bounds(report: Report) -> list[plots.Bounds]:

@@ -16,10 +16,12 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 __all__ = [
+    "Beliefs",
     "Bounds",
     "Curve",
     "Histogram",
     "Intervals",
+    "beliefs_svg",
     "bounds_svg",
     "histograms_svg",
     "intervals_svg",
@@ -77,6 +79,17 @@ class Intervals(NamedTuple):
 
     name: str
     points: Sequence[tuple[float, float, float] | None]
+
+
+class Beliefs(NamedTuple):
+    """Quantiles of an adversary's belief after each step, and the bound, with the title."""
+
+    name: str
+    steps: Sequence[int]
+    low: Sequence[float]
+    median: Sequence[float]
+    high: Sequence[float]
+    bound: float
 
 
 class Histogram(NamedTuple):
@@ -232,6 +245,40 @@ def histograms_svg(histograms: Sequence[Histogram]) -> str:
             panels[0].plot([], [], color=colour, lw=1.6, label=name)
         figure.legend(loc="outside lower left", ncols=2, frameon=False)
         return _svg(figure, title="Distributions of the scores of members and non-members")
+
+
+def beliefs_svg(panels: Sequence[Beliefs]) -> str:
+    """Draws the belief in the true data set over the training, in a panel for each model.
+
+    Args:
+      panels: quantiles and bound of each panel, from the top.
+
+    Returns:
+      An <svg> element.
+
+    Example:
+      >>> svg = beliefs_svg([Beliefs("DP-SGD", [1, 2], [0.4, 0.3], [0.5, 0.6], [0.6, 0.8], 0.9)])
+      >>> "bound of the guarantee" in svg
+      True
+    """
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(5.6, 0.9 + 1.9 * len(panels)), layout="constrained")
+        grid = figure.subplots(len(panels), 1, squeeze=False, sharex=True)[:, 0]
+        for axes, panel in zip(grid, panels, strict=True):
+            colour = _SERIES[1]
+            axes.fill_between(
+                panel.steps, panel.low, panel.high, color=colour, alpha=0.2, lw=0,
+                label="5 to 95 % of the repetitions",
+            )  # fmt: skip
+            axes.plot(panel.steps, panel.median, color=colour, lw=1.8, label="median")
+            axes.axhline(0.5, color=_SOFT, lw=1, ls=":", label="guessing")
+            axes.axhline(panel.bound, color=_SERIES[0], ls="--", label="bound of the guarantee")
+            axes.set(ylim=(0, 1.03), ylabel="belief")
+            axes.set_title(panel.name, loc="left", fontsize=10, color=_INK)
+        grid[-1].set_xlabel("step")
+        handles, labels = grid[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
+        return _svg(figure, title="belief in the true data set after each step")
 
 
 def lines_svg(curves: Sequence[Curve], *, x: str, y: str) -> str:

@@ -29,7 +29,7 @@ Missing = Literal["refuse", "drop", "median"]
 _TRAINING = (
     "epsilon", "delta", "relation", "no_dp", "data", "max_records", "label", "group", "exclude",
     "missing", "model", "tokens", "unit", "shadows", "width", "sampling_prob", "clip_norm", "steps",
-    "learning_rate", "plain_steps", "plain_learning_rate",
+    "learning_rate", "plain_steps", "plain_learning_rate", "repetitions",
 )  # fmt: skip
 """Settings that do not apply to a report on outputs."""
 
@@ -38,7 +38,7 @@ _READING = ("label", "group", "exclude", "missing")
 
 _POSITIVE = (
     "max_records", "shadows", "tokens", "width", "clip_norm", "steps", "learning_rate",
-    "plain_steps", "plain_learning_rate", "attack_steps", "claimed_epsilon",
+    "plain_steps", "plain_learning_rate", "attack_steps", "claimed_epsilon", "repetitions",
 )  # fmt: skip
 
 PRESETS = ("mlp", "cnn", "rnn", "transformer")
@@ -121,6 +121,9 @@ class Settings:
     """Learning rate of Adam without DP. Default: 0.003 (mlp), else 0.001."""
     attack_steps: int = 1000
     """Number of training steps of each attack that trains a network."""
+    repetitions: int | None = None
+    """Number of trainings for each epsilon with or without one record, whose noisy gradients the
+    differential-identifiability adversary sees. Requires records as units. Default: none."""
 
     def __post_init__(self) -> None:
         self._check_outputs()
@@ -154,11 +157,17 @@ class Settings:
             raise ValueError("Expected neither --epsilon, --delta nor --relation with --no-dp.")
         if self.epsilon and (self.delta is None or self.relation is None):
             raise ValueError("Expected --delta and --relation with --epsilon.")
+        if self.repetitions is not None and self.unit == "group":
+            raise ValueError(
+                "Expected --unit record for --repetitions, whose adversary identifies one record."
+            )
 
     def check_subject(self) -> None:
         """Raises ValueError unless the settings state the subject and its guarantee."""
         if self.trains and self.no_dp == bool(self.epsilon):
             raise ValueError("Expected either --epsilon with --delta and --relation, or --no-dp.")
+        if self.repetitions is not None and self.no_dp:
+            raise ValueError("Expected --epsilon for --repetitions, got --no-dp.")
 
     @property
     def trains(self) -> bool:

@@ -110,6 +110,27 @@ def make_entries(*, leak, promise=None, attacks=None, defences=(), no_audit=None
     )
 
 
+def make_game(**changes):
+    game = findings.Game(
+        repetitions=50,
+        relation="add_or_remove_one",
+        row=12,
+        replacement=None,
+        confidence=0.95,
+        advantage=0.12,
+        advantage_interval=(-0.15, 0.36),
+        epsilon_lower_bound=0.0,
+        bound_confidence=0.99,
+        violations=0.02,
+        violations_interval=(0.001, 0.11),
+        steps=(1, 400),
+        belief_low=(0.4, 0.2),
+        belief_median=(0.5, 0.55),
+        belief_high=(0.6, 0.8),
+    )
+    return dataclasses.replace(game, **changes)
+
+
 def make_data(**changes):
     data = findings.Data(
         name="patients",

@@ -16,8 +16,9 @@ from tests.reports import examples
 KEY = jax.random.key(3)
 SMALL = {"shadows": 4, "width": 2, "steps": 2, "plain_steps": 2}
 SETTINGS = Settings(
-    epsilon=(8.0,), delta=1e-4, relation="add_or_remove_one", defence=("label_only",), **SMALL
-)
+    epsilon=(8.0,), delta=1e-4, relation="add_or_remove_one", defence=("label_only",),
+    repetitions=3, **SMALL,
+)  # fmt: skip
 
 
 def assemble(settings=SETTINGS, **options):
@@ -57,6 +58,28 @@ def test_the_promise_is_that_of_the_training(made):
     for one in entry.promise.guarantees:
         assert one.epsilon == accounting.epsilon(event, delta=1e-4, relation=one.relation)
     assert 7.9 < entry.promise.stated().epsilon <= 8
+
+
+def test_the_game_is_played_with_the_training_of_the_private_model(made):
+    report, _ = made
+    assert [entry.game is None for entry in report.entries] == [True, False, True]
+    game = report.entries[1].game
+    assert (game.repetitions, game.steps, game.replacement) == (3, (1, 2), None)
+    # Algorithm 1 removes the member with the largest sum of distances to the others.
+    digits = data.load("digits").subset(np.arange(80))
+    parts = partition.partition_records(jax.random.split(KEY, 5)[0], digits, unit=None)
+    rows = parts.rows[parts.is_member]
+    x = np.asarray(digits.x[rows], float).reshape(len(rows), -1)
+    distances = np.sqrt(((x[:, None] - x[None]) ** 2).sum(-1)).sum(1)
+    assert game.row == rows[distances.argmax()]
+
+
+def test_the_game_refuses_groups():
+    grouped = dataclasses.replace(
+        data.load("digits").subset(np.arange(80)), group=np.repeat(np.arange(40), 2)
+    )
+    with pytest.raises(ValueError, match=r"Expected --unit record for --repetitions, as digits"):
+        assembly.assemble(KEY, grouped, SETTINGS)
 
 
 def test_the_evidence_can_be_attacked_again(made):

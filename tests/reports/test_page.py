@@ -168,6 +168,7 @@ def test_figures_are_reproducible_and_take_their_colours_from_the_page():
         lambda: plots.intervals_svg(["LiRA", "loss"], [interval], x="AUC"),
         lambda: plots.bounds_svg(bounds),
         lambda: plots.histograms_svg([plots.Histogram("LiRA", [0, 1, 2], [0.2, 0.8], [1, 0])]),
+        lambda: plots.beliefs_svg([plots.Beliefs("one", [1, 2], [0, 0], [0.5, 0.6], [1, 1], 0.9)]),
     ):
         svg = draw()
         assert svg == draw()
@@ -175,6 +176,16 @@ def test_figures_are_reproducible_and_take_their_colours_from_the_page():
         colours = re.sub(r"var\(--[a-z0-9-]+, #[0-9a-f]{6}\)", "", svg)
         assert not re.search(r"#[0-9a-f]{6}\b", colours)
         assert "no upper bound" in svg or "private" not in svg
+
+
+def test_the_game_has_a_section_where_it_was_played(report):
+    assert "Identifiability game" not in reports.render(report)
+    plain, private = report.entries
+    private = dataclasses.replace(private, game=examples.make_game())
+    page = reports.render(dataclasses.replace(report, entries=(plain, private)))
+    assert "<h2>Identifiability game</h2>" in page
+    assert 'aria-label="belief in the true data set after each step"' in page
+    assert "the advantage is 0.120" in page
 
 
 def test_a_title_replaces_the_name_of_the_data(report):

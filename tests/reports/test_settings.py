@@ -27,6 +27,8 @@ PROMISE = {"epsilon": (2.0,), "delta": 1e-4, "relation": "replace_one"}
         ({"sampling_prob": 0.0}, "0 < sampling_prob <= 1"),
         ({"clip_norm": math.inf}, "clip_norm > 0"),
         ({"steps": 0}, "steps > 0"),
+        ({"repetitions": 0}, "repetitions > 0"),
+        ({"repetitions": 9, "unit": "group"}, "Expected --unit record for --repetitions"),
     ],
 )
 def test_impossible_settings_are_refused(changes, message):
@@ -41,6 +43,8 @@ def test_a_subject_and_a_promise_must_be_stated():
         Settings().check_subject()
     with pytest.raises(ValueError, match="Expected either --epsilon"):
         Settings(delta=1e-4, relation="replace_one").check_subject()
+    with pytest.raises(ValueError, match="Expected --epsilon for --repetitions"):
+        Settings(no_dp=True, repetitions=9).check_subject()
 
 
 @pytest.mark.parametrize("name", ["shadows", "width", "label", "data", "unit", "no_dp", "model"])

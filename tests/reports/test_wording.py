@@ -32,7 +32,7 @@ def quiet():
 def promised(entry, **options):
     """The same findings with a promise, and the recommendation that follows."""
     promise = examples.make_promise(**options)
-    recommendation = assembly._recommend(entry.findings, promise)
+    recommendation = assembly._recommend(entry.findings, promise, game=None)
     return dataclasses.replace(entry, promise=promise, recommendation=recommendation)
 
 
@@ -67,8 +67,38 @@ def test_a_refuted_promise_is_not_published(leaky):
     broken = promised(leaky, epsilon=leaky.findings.audit.one_run / 2)
     assert broken.recommendation == "do_not_publish"
     text = _entry_wording.recommendation(broken, seed=None)
-    assert text.startswith("Do not publish: the audit proves epsilon of at least ")
+    assert text.startswith("Do not publish: an audit proves epsilon of at least ")
     assert "exceeds the guarantee" in _entry_wording.audit_sentence(broken)
+
+
+def test_the_game_is_shown_with_its_bounds(quiet):
+    entry = dataclasses.replace(promised(quiet), game=examples.make_game())
+    advantage, belief = _entry_wording.game_sentences(entry)
+    assert "with and without the record in row 12: the advantage is 0.120" in advantage
+    assert "at most 0.300 by the guarantee" in advantage
+    assert "probability 0.020" in belief
+    assert "at most 0.000010 by the guarantee" in belief
+    replaced = examples.make_game(relation="replace_one", replacement=7, epsilon_lower_bound=0.5)
+    entry = dataclasses.replace(entry, game=replaced)
+    advantage, _, bound = _entry_wording.game_sentences(entry)
+    assert "the record in row 12 or that in row 7" in advantage
+    assert "epsilon of at least 0.500" in bound
+    assert _entry_wording.game_sentences(quiet) == []
+
+
+def test_a_promise_that_the_game_refutes_is_not_published(quiet):
+    entry = promised(quiet, epsilon=2.0)
+    assert entry.recommendation == "publish_with_dp"
+    game = examples.make_game(epsilon_lower_bound=2.5)
+    recommendation = assembly._recommend(entry.findings, entry.promise, game=game)
+    broken = dataclasses.replace(entry, game=game, recommendation=recommendation)
+    assert broken.recommendation == "do_not_publish"
+    text = _entry_wording.recommendation(broken, seed=None)
+    assert "an audit proves epsilon of at least 2.500" in text
+    assert "by chance in at most 1.00" in text
+    # Under its own relation, whose guarantee is weaker, the same bound refutes nothing.
+    other = dataclasses.replace(game, relation="replace_one")
+    assert not dataclasses.replace(entry, game=other).exceeds_promise()
 
 
 def test_the_audit_states_what_it_assumes(leaky, quiet):
