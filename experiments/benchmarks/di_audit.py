@@ -1,4 +1,4 @@
-"""Repetitions of the identifiability game per second, and a Python loop over a jitted step.
+"""Repetitions of the identifiability game per second, against loops in JAX and in PyTorch.
 
 Run:       python -m experiments run benchmarks/di_audit --preset cpu
 Time:      smoke 15 s, cpu not run yet, paper not run yet
@@ -8,11 +8,16 @@ Ours:      not run yet
 
 Records are random, of the shapes of bernau2021: 100 images for MNIST, 1,000 rows for purchases and
 adult; 30 steps of DP-Adam on full batches. `loop` plays one repetition after the other and calls a
-compiled step from Python, as a training loop in PyTorch does. `seconds_1000` is the time for 1,000
-repetitions at the measured rate.
+compiled step from Python, without an adversary. `opacus` is a loop in PyTorch with the adversary
+and Opacus's per-example gradients (`opacus_game`), where both are installed; otherwise null.
+`seconds_1000` is the time for 1,000 repetitions at the measured rate.
 """
 
 import functools
+import importlib.util
+import json
+import subprocess
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,6 +86,7 @@ def run(settings: Settings) -> dict[str, Any]:
             for many, one in zip(times["play"], times["one"], strict=True)
         ]
         seconds = float(np.median(times["repetition"]))
+        opacus = _opacus_seconds(name, settings)
         rows.append(
             {
                 "task": name,
@@ -89,6 +95,7 @@ def run(settings: Settings) -> dict[str, Any]:
                 "goal_seconds_1000": GOAL_SECONDS[name],
                 "seconds_with_compilation": float(np.median(times["one"])),
                 "play_over_loop": common.ratio(times, "repetition", "loop"),
+                "opacus_over_play": None if opacus is None else opacus / seconds,
             }
         )
     return {"rows": rows}
@@ -143,10 +150,21 @@ def _loop(keys: jax.Array, trainer: di.Trainer, init: Any, pair: di.Pair) -> Non
         jax.block_until_ready(params)
 
 
+def _opacus_seconds(name: str, settings: Settings) -> float | None:
+    """Returns the seconds of a repetition in PyTorch; None where it or Opacus is missing."""
+    if not (importlib.util.find_spec("opacus") and importlib.util.find_spec("torch")):
+        return None
+    count = settings.num_records or games.TASKS[name].num_records
+    words = [name, str(count), str(settings.steps), str(settings.repeats)]
+    command = [sys.executable, "-m", "experiments.benchmarks.opacus_game", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return float(np.median(json.loads(done.stdout.splitlines()[-1])))
+
+
 def table(record: dict[str, Any]) -> str:
     """Formats the rows as text."""
     return common.text_table(
-        ("task", "s a repetition", "s for 1,000", "goal", "play / loop"),
+        ("task", "s a repetition", "s for 1,000", "goal", "play / loop", "Opacus / play"),
         (
             (
                 row["task"],
@@ -154,6 +172,7 @@ def table(record: dict[str, Any]) -> str:
                 f"{row['seconds_1000']:.0f}",
                 str(row["goal_seconds_1000"]),
                 f"{row['play_over_loop']:.2f}",
+                "" if row["opacus_over_play"] is None else f"{row['opacus_over_play']:.2f}",
             )
             for row in record["rows"]
         ),

@@ -4,7 +4,7 @@
 #
 # Usage:  gpu.sh --fetch    here, with a network: fills .whl/ with what else is needed
 #         gpu.sh NAME       there, one set a call, each under 8 minutes: tests, shadow_models,
-#                           dpsgd_step or dpsgd_libraries; JSON goes to $OUT (default
+#                           dpsgd_step, dpsgd_libraries or di_audit; JSON goes to $OUT (default
 #                           experiments/results)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -25,8 +25,8 @@ if [ "${1:-}" = --fetch ]; then
 fi
 
 case "${1:-}" in
-    tests | shadow_models | dpsgd_step | dpsgd_libraries) ;;
-    *) echo "usage: gpu.sh --fetch | tests | shadow_models | dpsgd_step | dpsgd_libraries" >&2; exit 2 ;;
+    tests | shadow_models | dpsgd_step | dpsgd_libraries | di_audit) ;;
+    *) echo "usage: gpu.sh --fetch | tests | shadow_models | dpsgd_step | dpsgd_libraries | di_audit" >&2; exit 2 ;;
 esac
 SITE=$(mktemp -d)
 trap 'rm -rf "$SITE"' EXIT

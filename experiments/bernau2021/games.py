@@ -1,7 +1,7 @@
-"""Data, networks and neighbouring data sets of the paper, and the noise that it sets.
+"""The game of the paper: its data, networks, neighbouring data sets and noise.
 
-The data sets are samples of n records. Of the neighbours the most dissimilar one is used:
-equation 11 for replace-one (bounded), equation 9 for add-or-remove-one (unbounded).
+D is a sample of n records. The tables and figures name a cell by its task, the scale of its noise,
+the neighbouring relation and rho_beta, the bound on the belief that sets the noise.
 """
 
 import functools
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jaxpriv import data, grads, models, sensitivity
+from jaxpriv import data, grads, models, sensitivity, training
 from jaxpriv._names import Relation
 from jaxpriv.audit import di
 
@@ -30,52 +30,115 @@ class Task:
     """A data set of the paper.
 
     names: names of data sets, of which the first available one is used.
-    num_records, num_candidates: sizes of D and of the records outside it that may replace one.
+    num_records, num_candidates, num_test: number of records of D, of records outside it that may
+      replace one, and of test records.
+    rhos: bounds on the belief, rho_beta.
     learning_rate: of DP-Adam, as in the code of the authors.
     """
 
     names: tuple[str, ...]
     num_records: int
     delta: float
+    rhos: tuple[float, ...] = (0.53, 0.75, 0.9, 0.99)
     learning_rate: float
     num_candidates: int = 2000
+    num_test: int = 500
 
 
 TASKS = {
-    "mnist": Task(names=("mnist", "mnist5k"), num_records=100, delta=0.01, learning_rate=0.005),
+    "mnist": Task(
+        names=("mnist", "mnist5k"),
+        num_records=100,
+        delta=0.01,
+        rhos=(0.52, 0.75, 0.9, 0.99),
+        learning_rate=0.005,
+    ),
     "purchases": Task(names=("purchases",), num_records=1000, delta=0.001, learning_rate=0.01),
     "adult": Task(names=("adult",), num_records=1000, delta=0.001, learning_rate=0.005),
 }
 
 
 class ConvNet(nn.Module):
-    """The network for MNIST, with GroupNorm in place of BatchNorm, which mixes examples."""
+    """The network for MNIST, with GroupNorm in place of BatchNorm, which mixes examples.
+
+    The axes of GroupNorm are stated, since it takes the first of three to be that of a batch.
+    """
 
     channels: int = 8
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         for _ in range(2):
-            x = nn.relu(nn.GroupNorm(4)(nn.Conv(self.channels, (3, 3), padding="VALID")(x)))
+            x = nn.Conv(self.channels, (3, 3), padding="VALID")(x)
+            x = nn.relu(nn.GroupNorm(4, reduction_axes=(-3, -2, -1))(x))
         x = nn.max_pool(x, (2, 2), strides=(2, 2))
-        return nn.Dense(10)(x.reshape(-1))
+        return nn.Dense(10)(x.reshape(*x.shape[:-3], -1))
+
+
+class Records(NamedTuple):
+    """Inputs and labels."""
+
+    x: np.ndarray
+    y: np.ndarray
 
 
 class Game(NamedTuple):
     """A sample of a data set with its network.
 
-    x, y: the records of D; test_x, test_y: records outside of it.
     data_name: name of the data set in the catalogue.
+    members: the records of D.
+    candidates: records outside D that may replace one of it.
+    test: records that are in no training set.
     """
 
     task: Task
     data_name: str
-    x: np.ndarray
-    y: np.ndarray
-    test_x: np.ndarray
-    test_y: np.ndarray
+    members: Records
+    candidates: Records
+    test: Records
     module: nn.Module
-    measure: Callable[[Any, Any], jax.Array]
+    measure: Callable[[jax.Array, jax.Array], jax.Array]
+
+
+class Evaluation(NamedTuple):
+    """Evaluation of the parameters at the end of a training.
+
+    accuracy: on test records.
+    mi_true_positive_rate, mi_false_positive_rate: of the membership-inference adversary of Yeom et
+      al., which calls a record a member if its loss is below the mean loss of the records of D.
+    """
+
+    accuracy: jax.Array
+    mi_true_positive_rate: jax.Array
+    mi_false_positive_rate: jax.Array
+
+
+class Neighbour(NamedTuple):
+    """A neighbour of D, and the dissimilarity of the record that differs."""
+
+    dissimilarity: float
+    pair: di.Pair
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """repetitions, steps: of a cell. num_records: number of records of D; None is the paper's.
+
+    chunk: number of repetitions between two checkpoints.
+    """
+
+    repetitions: int
+    steps: int = 30
+    num_records: int | None = None
+    chunk: int = 25
+
+
+CPU = {
+    "mnist": Schedule(repetitions=400),
+    "purchases": Schedule(repetitions=1000),
+    "adult": Schedule(repetitions=1000),
+}
+PAPER = {name: Schedule(repetitions=1000, chunk=100) for name in TASKS}
 
 
 def available(name: str) -> str | None:
@@ -90,10 +153,11 @@ def load(name: str, *, num_records: int | None = None) -> Game:
     if data_name is None:
         raise ValueError(f"Expected one of {', '.join(task.names)} to be available, got none.")
     dataset = data.load(data_name)
-    count = num_records or task.num_records
+    sizes = np.cumsum((num_records or task.num_records, task.num_candidates, task.num_test))
     order = np.random.default_rng(0).permutation(len(dataset))
-    members, candidates = order[:count], order[count : count + task.num_candidates]
     x = dataset.x if name == "mnist" else dataset.x.reshape(len(dataset), -1)
+    parts = (Records(x[rows], dataset.y[rows].astype(np.int32)) for rows in np.split(order, sizes))
+    members, candidates, test, _ = parts
     widths = {"mnist": (), "purchases": (128,), "adult": (6, 6)}[name]
     module = ConvNet() if name == "mnist" else models.MLP(widths, dataset.num_classes)
     measure = {
@@ -101,30 +165,29 @@ def load(name: str, *, num_records: int | None = None) -> Game:
         "purchases": sensitivity.hamming,
         "adult": sensitivity.manhattan,
     }[name]
-    return Game(
-        task, data_name, x[members], dataset.y[members], x[candidates], dataset.y[candidates],
-        module, measure,
-    )  # fmt: skip
+    return Game(task, data_name, members, candidates, test, module, measure)
 
 
-def pair(game: Game, relation: Relation) -> di.Pair:
-    """Makes the neighbouring data sets with the most dissimilar record."""
+def neighbours(game: Game, relation: Relation, *, largest: int, smallest: int) -> list[Neighbour]:
+    """Makes the neighbours of D with the most dissimilar records, then with the least dissimilar.
+
+    Equation 9 of the paper for add-or-remove-one (unbounded), equation 11 for replace-one.
+    """
+    members, candidates = game.members, game.candidates
+    counts = {"largest": largest, "smallest": smallest}
+    seconds: list[Any] = [None] * (largest + smallest)
     if relation == "add_or_remove_one":
-        ranking = sensitivity.removals(game.x, measure=game.measure, largest=1, smallest=0)
-        second = None
+        ranking = sensitivity.removals(members.x, measure=game.measure, **counts)
     else:
-        pairs = sensitivity.replacements(
-            game.x, game.test_x, measure=game.measure, largest=1, smallest=0
-        )
-        ranking, candidate = pairs, int(pairs.candidates[0])
-        second = game.test_x[candidate], jnp.asarray(game.test_y[candidate], jnp.int32)
-    row = int(ranking.records[0])
-    shared = np.arange(len(game.x)) != row
-    return di.Pair(
-        shared=(game.x[shared], game.y[shared].astype(np.int32)),
-        first=(game.x[row], jnp.asarray(game.y[row], jnp.int32)),
-        second=second,
-    )
+        ranking = sensitivity.replacements(members.x, candidates.x, measure=game.measure, **counts)
+        seconds = [(candidates.x[i], jnp.asarray(candidates.y[i])) for i in ranking.candidates]
+    result = []
+    for row, second, value in zip(ranking.records, seconds, ranking.dissimilarities, strict=True):
+        is_shared = np.arange(len(members.x)) != row
+        shared = members.x[is_shared], members.y[is_shared]
+        first = members.x[row], jnp.asarray(members.y[row])
+        result.append(Neighbour(float(value), di.Pair(shared, first, second)))
+    return result
 
 
 def trainer(
@@ -152,25 +215,67 @@ def target_mu(rho: float, *, delta: float) -> float:
     return math.sqrt(twice_log + 2 * epsilon) - math.sqrt(twice_log)
 
 
-def init(game: Game) -> Callable[[jax.Array], Any]:
-    """Returns the function that draws initial parameters."""
-    return lambda key: game.module.init(key, jnp.asarray(game.x[0]))
+def play(
+    name: str,
+    noise: di.Noise,
+    relation: Relation,
+    *,
+    rho: float = RHO_BETA,
+    pair: di.Pair | None = None,
+    label: str = "",
+    schedule: Schedule,
+) -> di.Repetitions:
+    """Plays the repetitions of a cell, or reads those that were played before.
+
+    The figures share the repetitions of Table 2. A sample of the size of the paper is resumable by
+    its checkpoints below build/bernau2021, in a folder named by the arguments.
+
+    Args:
+      name: name of the task.
+      noise: scale of the noise.
+      relation: neighbouring relation.
+      rho: bound on the belief, which sets the noise.
+      pair: neighbouring data sets; by default those with the most dissimilar record.
+      label: name of the pair in the folder of the checkpoints.
+      schedule: numbers of repetitions, steps and records.
+    """
+    game = load(name, num_records=schedule.num_records)
+    if pair is None:
+        pair = neighbours(game, relation, largest=1, smallest=0)[0].pair
+    count = schedule.repetitions
+    checkpoints = None
+    if schedule.num_records is None:
+        parts = (name, noise, relation, f"{rho:g}", str(count), label)
+        folder = Path("build") / "bernau2021" / "-".join(part for part in parts if part)
+        checkpoints = training.Checkpoints(directory=folder)
+    return di.play(
+        jax.random.split(jax.random.key(2021), count),
+        trainer(game, relation, noise=noise, steps=schedule.steps, rho=rho),
+        lambda key: game.module.init(key, jnp.asarray(game.members.x[0])),
+        pair,
+        evaluate=functools.partial(evaluate, game),
+        chunk=min(schedule.chunk, count),
+        checkpoints=checkpoints,
+    )
 
 
-def accuracy(game: Game) -> Callable[[Any], jax.Array]:
-    """Returns the accuracy of parameters on the records outside D."""
-    x, y = jnp.asarray(game.test_x[:500]), jnp.asarray(game.test_y[:500])
+def evaluate(game: Game, params: Any) -> Evaluation:
+    """Evaluates parameters on test records and on those of D."""
 
-    def of(params: Any) -> jax.Array:
-        logits = jax.lax.map(lambda row: game.module.apply(params, row), x)
-        return (jnp.asarray(logits).argmax(-1) == y).mean(dtype=jnp.float32)
+    def of(records: Records) -> tuple[jax.Array, jax.Array]:
+        logits = jnp.asarray(game.module.apply(params, jnp.asarray(records.x)))
+        labels = jnp.asarray(records.y)
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+        return losses, logits.argmax(-1) == labels
 
-    return of
-
-
-def folder(experiment: str) -> Path:
-    """Returns the folder of the checkpoints of an experiment."""
-    return Path("build") / "bernau2021" / experiment
+    member_losses, _ = of(game.members)
+    test_losses, is_right = of(game.test)
+    threshold = member_losses.mean()
+    return Evaluation(
+        is_right.mean(dtype=jnp.float32),
+        (member_losses < threshold).mean(dtype=jnp.float32),
+        (test_losses < threshold).mean(dtype=jnp.float32),
+    )
 
 
 def loss(module: nn.Module, params: Any, record: Any, key: jax.Array) -> jax.Array:

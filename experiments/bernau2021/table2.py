@@ -17,34 +17,30 @@ are corrected for their number.
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import numpy as np
 
 from experiments import common
 from experiments.bernau2021 import games
-from jaxpriv import accounting, identifiability, training
+from jaxpriv import accounting, identifiability
 from jaxpriv._names import Relation
 from jaxpriv.audit import di
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """repetitions: of each data set. num_records: of D; None takes the paper's.
+    """schedules: of each task. cells: positions in `CELLS`."""
 
-    cells: positions in `CELLS`. chunk: repetitions between two checkpoints.
-    """
-
-    repetitions: dict[str, int]
+    schedules: dict[str, games.Schedule]
     cells: tuple[int, ...] = (0, 1, 2, 3)
-    steps: int = 30
-    num_records: int | None = None
-    chunk: int = 25
 
 
 PRESETS = {
-    "smoke": Settings(repetitions={"purchases": 20}, steps=3, num_records=40, chunk=20, cells=(1,)),
-    "cpu": Settings(repetitions={"mnist": 400, "purchases": 1000, "adult": 1000}),
-    "paper": Settings(repetitions={"mnist": 1000, "purchases": 1000, "adult": 1000}, chunk=100),
+    "smoke": Settings(
+        schedules={"purchases": games.Schedule(repetitions=20, steps=3, num_records=40)},
+        cells=(1,),
+    ),
+    "cpu": Settings(schedules=games.CPU),
+    "paper": Settings(schedules=games.PAPER),
 }
 CELLS: tuple[tuple[di.Noise, Relation], ...] = (
     ("local", "replace_one"),
@@ -63,67 +59,40 @@ CONFIDENCE = 0.95
 def run(settings: Settings) -> dict[str, Any]:
     """Plays the four games of each available data set."""
     rows, missing = [], []
-    num_local = 2 * len(settings.repetitions)
-    for name, count in settings.repetitions.items():
+    num_local = 2 * len(settings.schedules)
+    for name, schedule in settings.schedules.items():
         if games.available(name) is None:
             missing.append(name)
             continue
-        game = games.load(name, num_records=settings.num_records)
         for cell in settings.cells:
             (noise, relation), paper = CELLS[cell], PAPER[name][cell]
             corrected = 1 - (1 - CONFIDENCE) / (num_local if noise == "local" else 1)
-            repetitions = _play(game, name, noise, relation, count, settings)
-            rows.append(
-                {
-                    "data": game.data_name,
-                    **_row(game, repetitions, noise, relation, corrected, paper),
-                }
-            )
+            repetitions = games.play(name, noise, relation, schedule=schedule)
+            rows.append(_row(name, repetitions, noise, relation, corrected, paper))
     return {"rho_beta": games.RHO_BETA, "confidence": CONFIDENCE, "missing": missing, "rows": rows}
 
 
-def _play(
-    game: games.Game,
-    name: str,
-    noise: di.Noise,
-    relation: Relation,
-    count: int,
-    settings: Settings,
-) -> di.Repetitions:
-    checkpoints = None
-    if settings.num_records is None:
-        folder = games.folder("table2") / f"{name}-{noise}-{relation}"
-        checkpoints = training.Checkpoints(directory=folder)
-    return di.play(
-        jax.random.split(jax.random.key(2021), count),
-        games.trainer(game, relation, noise=noise, steps=settings.steps),
-        games.init(game),
-        games.pair(game, relation),
-        evaluate=games.accuracy(game),
-        chunk=settings.chunk,
-        checkpoints=checkpoints,
-    )
-
-
 def _row(
-    game: games.Game,
+    name: str,
     repetitions: di.Repetitions,
     noise: di.Noise,
     relation: Relation,
     confidence: float,
     paper: tuple[float, float],
 ) -> dict[str, Any]:
+    delta = games.TASKS[name].delta
     observed = di.advantage(repetitions, confidence=confidence)
     seen = di.violations(repetitions, rho=games.RHO_BETA, confidence=confidence)
     mu = float(di.realised_mu(repetitions).mean())
-    audits = di.empirical_epsilons(repetitions, delta=game.task.delta, confidence=CONFIDENCE)
+    audits = di.empirical_epsilons(repetitions, delta=delta, confidence=CONFIDENCE)
     return {
+        "data": games.available(name),
         "noise": noise,
         "relation": relation,
         "repetitions": len(repetitions.in_d),
         "advantage": observed._asdict(),
         "mu": mu,
-        "target_mu": games.target_mu(games.RHO_BETA, delta=game.task.delta),
+        "target_mu": games.target_mu(games.RHO_BETA, delta=delta),
         "expected": accounting.gaussian.advantage(mu),
         "violations": seen._asdict(),
         "expected_violations": identifiability.gaussian_violation_probability(
@@ -134,7 +103,7 @@ def _row(
         "epsilon_from_belief": audits.from_belief,
         "epsilon_from_advantage": audits.from_advantage.value,
         "mean_sensitivity": float(np.mean(repetitions.local_sensitivity)),
-        "accuracy": float(np.mean(repetitions.evaluations)),
+        "accuracy": float(repetitions.evaluations.accuracy.mean()),
         "paper_advantage": paper[0],
         "paper_violations": paper[1],
     }

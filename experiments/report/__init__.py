@@ -1,0 +1,1 @@
+"""Choices of `jaxpriv report` that were made on public data."""
