@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 from jaxpriv import _rounding
-from jaxpriv.identifiability import odds_in_words
 from jaxpriv.reports._phrases import (
     NBSP,
     capitalised,
@@ -260,13 +259,14 @@ def game_sentences(entry: Entry) -> list[str]:
         f"{interval(game.advantage_interval)}, {repetitions}), and at most "
         f"{_rounding.up(stated.advantage_bound, decimals=3)} by the guarantee."
     ]
-    bound = "no bound"
+    bound = ""
     if stated.violation_probability is not None:
-        bound = f"at most {_rounding.up(stated.violation_probability, decimals=6)}"
+        limit = _rounding.up(stated.violation_probability, decimals=6)
+        bound = f", and at most {limit} by the guarantee"
     sentences.append(
-        f"The belief in the true data set ends above {odds_in_words(stated.rho_beta)} with "
-        f"probability {game.violations:.3f} ({level} interval "
-        f"{interval(game.violations_interval)}); {bound} by the guarantee."
+        "The probability that the belief in the true data set ends above "
+        f"{_rounding.up(stated.rho_beta, decimals=3)} is {game.violations:.3f} ({level} interval "
+        f"{interval(game.violations_interval)}){bound}."
     )
     if game.epsilon_lower_bound > 0:
         sentences.append(

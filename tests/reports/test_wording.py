@@ -76,7 +76,7 @@ def test_the_game_is_shown_with_its_bounds(quiet):
     advantage, belief = _entry_wording.game_sentences(entry)
     assert "with and without the record in row 12: the advantage is 0.120" in advantage
     assert "at most 0.300 by the guarantee" in advantage
-    assert "probability 0.020" in belief
+    assert "ends above 0.881 is 0.020" in belief
     assert "at most 0.000010 by the guarantee" in belief
     replaced = examples.make_game(relation="replace_one", replacement=7, epsilon_lower_bound=0.5)
     entry = dataclasses.replace(entry, game=replaced)
