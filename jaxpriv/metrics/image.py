@@ -81,11 +81,11 @@ class Nearest(NamedTuple):
     """The training image of its class that is nearest to each reconstruction.
 
     distance: distance to it.
-    index: its index in the training images.
+    image: its index in the training images.
     """
 
     distance: Float[np.ndarray, " k"]
-    index: Int[np.ndarray, " k"]
+    image: Int[np.ndarray, " k"]
 
 
 def inversion_distance(
@@ -126,7 +126,7 @@ def inversion_distance(
       ...     np.full((1, 2, 2, 1), 0.5), np.array([7]), training=training,
       ...     training_labels=np.array([7, 3, 7]), distance="euclidean",
       ... )
-      >>> nearest.distance, nearest.index
+      >>> nearest.distance, nearest.image
       (array([1.]), array([0]))
     """
     _check.one_of(("euclidean", "one_minus_ssim"), distance=distance)

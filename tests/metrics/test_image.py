@@ -75,7 +75,7 @@ def test_the_distance_is_the_smallest_within_the_class(distance):
         expected = [DISTANCES[distance](images[i], training[j]) for j in candidates]
         for result in results:
             assert result.distance[i] == pytest.approx(min(expected), rel=1e-9)
-            assert result.index[i] == candidates[np.argmin(expected)]
+            assert result.image[i] == candidates[np.argmin(expected)]
 
 
 def test_equal_images_have_distance_0():
