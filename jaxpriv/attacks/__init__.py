@@ -1,6 +1,7 @@
 """Membership inference attacks. Scores are higher for records that are more likely members."""
 
 from jaxpriv.attacks import (
+    attribute,
     blind,
     cross_target,
     evidence,
@@ -29,6 +30,7 @@ __all__ = [
     "Run",
     "Training",
     "applicable",
+    "attribute",
     "blind",
     "cross_target",
     "evidence",

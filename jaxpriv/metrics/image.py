@@ -15,13 +15,13 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, Shaped
 
 from jaxpriv import _check
 from jaxpriv.metrics import intervals
+from jaxpriv.metrics.intervals import Share
 
 __all__ = [
     "Distance",
     "MembershipCheck",
     "Nearest",
     "Reidentification",
-    "Share",
     "inversion_distance",
     "membership_check",
     "reidentification",
@@ -155,18 +155,6 @@ def inversion_distance(
     return Nearest(lowest, index)
 
 
-class Share(NamedTuple):
-    """A share of the reconstructions.
-
-    value: share in the sample.
-    lower, upper: two-sided Clopper-Pearson interval.
-    """
-
-    value: float
-    lower: float
-    upper: float
-
-
 class MembershipCheck(NamedTuple):
     """Comparison of the nearest training image with the nearest held-out image of the class.
 
@@ -247,7 +235,7 @@ def membership_check(
         training_distance=near,
         held_out_distance=far,
         closer=closer,
-        share=_share(closer, confidence),
+        share=intervals.share(closer, confidence=confidence),
         expected=float((num_training / (num_training + num_held_out)).mean()),
     )
 
@@ -303,17 +291,12 @@ def reidentification(
     _check.same_length(logits=array, labels=classes)
     of_label = np.take_along_axis(array, classes[:, None].astype(int), axis=1)
     num_above = (array >= of_label).sum(axis=1) - 1  # without the label itself
+    top_5 = intervals.share(num_above < 5, confidence=confidence) if num_classes > 5 else None
     return Reidentification(
-        top_1=_share(num_above < 1, confidence),
-        top_5=_share(num_above < 5, confidence) if num_classes > 5 else None,
+        top_1=intervals.share(num_above < 1, confidence=confidence),
+        top_5=top_5,
         num_classes=num_classes,
     )
-
-
-def _share(successes: Bool[np.ndarray, " k"], confidence: float) -> Share:
-    count, trials = int(successes.sum()), len(successes)
-    lower, upper = intervals.clopper_pearson(count, trials, confidence=confidence)
-    return Share(count / trials, float(lower), float(upper))
 
 
 def _images(
