@@ -161,6 +161,31 @@ def test_the_weights_are_those_of_the_model_that_drew_the_values():
     assert fitted.prior > 1.05
 
 
+def test_scores_are_weighted_sums_with_the_mean_over_out_models():
+    rng = np.random.default_rng(0)
+    logits, shadow_logits = rng.normal(size=(4, 3, 2)), rng.normal(size=(5, 4, 3, 2))
+    labels, prior = np.array([0, 1, 1, 0]), rng.normal(size=(4, 3))
+    is_member = np.arange(5)[:, None] < np.array([0, 1, 3, 4])
+    scores = attribute.apply(
+        attribute.Fitted(0.5, 2.0, 1.5),
+        logits,
+        labels,
+        shadow_logits=shadow_logits,
+        shadow_is_member=is_member,
+        log_prior=prior,
+    )
+    for i in range(4):
+        raw = []
+        for v in range(3):
+            log_p = [z - np.logaddexp(*z) for z in (logits[i, v], *shadow_logits[:, i, v])]
+            target, *others = [row[labels[i]] for row in log_p]
+            out = np.mean(
+                [x for x, member in zip(others, is_member[:, i], strict=True) if not member]
+            )
+            raw.append(0.5 * target + 2.0 * (target - out) + 1.5 * prior[i, v])
+        np.testing.assert_allclose(scores[i], raw - np.logaddexp.reduce(raw), atol=1e-5)
+
+
 def test_records_without_an_out_model_are_not_calibrated():
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(5, 2, 2))
