@@ -11,7 +11,7 @@ import pytest
 
 from jaxpriv import audit, defences, grads, metrics, sampling, training
 from jaxpriv._types import RELATIONS
-from jaxpriv.attacks import Evidence, Training, suite
+from jaxpriv.attacks import Evidence, Training, inversion, suite
 from jaxpriv.attacks import evidence as evidence_lib
 from jaxpriv.audit import bounds
 from tests import oracles
@@ -193,6 +193,63 @@ def test_a_toy_attack_keeps_the_contract_and_a_broken_one_does_not(keys):
     for run in broken.values():
         with np.errstate(invalid="ignore"), pytest.raises((AssertionError, pytest.fail.Exception)):
             check_attack(toy(run), *full_evidence(), keys)
+
+
+def inversion_target():
+    weights = jax.random.normal(jax.random.key(3), (3, 5 * 4))
+    return inversion.Target(predict=lambda x: weights @ x.reshape(-1), shape=(5, 4, 1))
+
+
+def check_inversion(attack, keys):
+    """The contract of an inversion attack: what every row of its table keeps."""
+    target, labels = inversion_target(), jnp.array([2, 0])
+    assert inversion.missing(attack, target) == ""
+    key, *_ = keys(1)
+    result = attack.run(key, target, labels)
+    assert result.best.shape == result.last.shape == (2, 5, 4, 1)
+    assert np.isfinite(result.best).all()
+    assert result.best.min() >= 0
+    assert result.best.max() <= 1
+    np.testing.assert_allclose(result.loss, result.losses.min(axis=1), rtol=1e-6)
+    for image, label, confidence in zip(result.best, labels, result.confidence, strict=True):
+        expected = jax.nn.softmax(target.predict(image))[label]
+        assert float(confidence) == pytest.approx(float(expected), abs=1e-5)
+    again = attack.run(key, target, labels)
+    assert (again.best == result.best).all()
+    nothing = inversion.Target(predict=None, shape=())
+    assert inversion.missing(attack, nothing).startswith("needs ")
+    assert inversion.applicable([attack], nothing) == ()
+    with pytest.raises(ValueError, match=r"^Expected "):
+        attack.run(key, nothing, labels)
+    assert attack.title
+    assert attack.reference
+
+
+INVERSIONS = inversion.attacks(restarts=2, steps=3)
+
+
+@pytest.mark.parametrize("attack", INVERSIONS, ids=[attack.name for attack in INVERSIONS])
+def test_inversion_attacks(attack, keys):
+    check_inversion(attack, keys)
+
+
+def test_the_tables_of_attacks_have_the_same_columns():
+    columns = [field.name for field in dataclasses.fields(suite.Attack)]
+    own = [field.name for field in dataclasses.fields(inversion.Attack)]
+    assert [name for name in columns if name in own] == own
+    names = [attack.name for attack in (*SUITE, *INVERSIONS)]
+    assert len(set(names)) == len(names)
+
+
+def test_a_broken_inversion_attack_does_not_keep_the_contract(keys):
+    good = INVERSIONS[0]
+
+    def last(key, target, labels):
+        result = good.run(key, target, labels)
+        return result._replace(best=1 - result.best)
+
+    with pytest.raises(AssertionError):
+        check_inversion(dataclasses.replace(good, run=last), keys)
 
 
 DEFENCES = {

@@ -1,10 +1,12 @@
 """Membership inference attacks. Scores are higher for records that are more likely members."""
 
 from jaxpriv.attacks import (
+    attribute,
     blind,
     cross_target,
     evidence,
     forest,
+    inversion,
     label_only,
     lira,
     neural,
@@ -28,10 +30,12 @@ __all__ = [
     "Run",
     "Training",
     "applicable",
+    "attribute",
     "blind",
     "cross_target",
     "evidence",
     "forest",
+    "inversion",
     "label_only",
     "lira",
     "missing",

@@ -1,5 +1,7 @@
 """Reads images in published raw layouts: idx, CIFAR's binary version, folders by class.
 
+`augment` adds flipped, shifted, brighter and darker copies.
+
 In the shapes below `n` counts images of `h` rows, `w` columns and `c` channels.
 """
 
@@ -9,17 +11,18 @@ import os
 import re
 import struct
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from jaxpriv import _files
+from jaxpriv import _check, _files
 from jaxpriv.data import _preprocessing
 from jaxpriv.data.dataset import Dataset
 
-__all__ = ["read_cifar", "read_folder", "read_idx", "read_image"]
+__all__ = ["augment", "read_cifar", "read_folder", "read_idx", "read_image"]
 
 _SUFFIXES = (
     *(".pgm", ".ppm", ".png", ".jpg", ".jpeg", ".bmp", ".gif"),
@@ -355,3 +358,95 @@ def _pixels(image: Any) -> Float[np.ndarray, "h w c"]:
         image = image.convert("L" if image.mode == "1" else "RGB")
     pixels = np.asarray(image)
     return _preprocessing.bytes_to_unit(pixels.reshape(*pixels.shape[:2], -1))
+
+
+def augment(
+    rng: np.random.Generator,
+    dataset: Dataset,
+    *,
+    copies: int,
+    max_shift: int,
+    max_brightness: float,
+) -> Dataset:
+    """Adds random copies of every image: flipped, shifted, and brighter or darker.
+
+    A copy is mirrored with probability 1/2, shifted by up to `max_shift` pixels in either direction
+    (the border is repeated), and multiplied by a factor in 1 - max_brightness to
+    1 + max_brightness; pixels above 1 become 1. All three are uniform.
+
+    An image and its copies depend on each other. Without a group of its own, the result has the
+    original image of each record as its group, so that `Dataset.split` does not separate them: a
+    test image whose copy was trained on would look like a new one.
+
+    Args:
+      rng: random generator.
+      dataset: images [n, h, w, c] in [0, 1].
+      copies: number of copies of each image; 10 turn 20 images of a person into 220.
+      max_shift: largest shift, in pixels; less than h and w.
+      max_brightness: largest relative change of the brightness, in [0, 1).
+
+    Returns:
+      The images in their order, then the first copy of each, and so on.
+
+    Raises:
+      ValueError: if the records are not images in [0, 1], or a number is out of range.
+
+    References:
+      Zhang et al., Broadening Differential Privacy for Deep Learning Against Model Inversion
+      Attacks, 2020, section V, who create 200 images of a person from 20.
+
+    Example:
+      >>> from jaxpriv import data
+      >>> x = np.linspace(0, 1, 2 * 5 * 4, dtype=np.float32).reshape(2, 5, 4, 1)
+      >>> faces = data.Dataset(x=x, y=np.array([0, 1]), name="toy", num_classes=2, source="none")
+      >>> many = augment(
+      ...     np.random.default_rng(0), faces, copies=2, max_shift=1, max_brightness=0.2
+      ... )
+      >>> many.x.shape, many.y.tolist(), many.group.tolist()
+      ((6, 5, 4, 1), [0, 1, 0, 1, 0, 1], [0, 1, 0, 1, 0, 1])
+    """
+    _check.positive_int(copies=copies)
+    _check.non_negative(max_shift=max_shift)
+    _check.half_open_unit(max_brightness=max_brightness)
+    x = dataset.x
+    if x.ndim != 4 or not 0 <= x.min() <= x.max() <= 1:
+        raise ValueError(f"Expected images [n, h, w, c] in [0, 1], got shape {list(x.shape)}.")
+    if max_shift != int(max_shift) or max_shift >= min(x.shape[1:3]):
+        raise ValueError(
+            f"Expected a whole max_shift < {min(x.shape[1:3])}, got max_shift={max_shift}."
+        )
+    parts = [x]
+    for _ in range(copies):
+        parts.append(_copy(rng, x, max_shift, max_brightness))
+
+    def repeated(values):
+        return None if values is None else np.tile(values, copies + 1)
+
+    group = np.arange(len(x)) if dataset.group is None else dataset.group
+    note = f"Added {copies} copies of each image, flipped, shifted and of other brightness."
+    return replace(
+        dataset,
+        x=np.concatenate(parts),
+        y=np.tile(dataset.y, copies + 1),
+        group=repeated(group),
+        is_test=repeated(dataset.is_test),
+        notes=(*dataset.notes, note),
+    )
+
+
+def _copy(
+    rng: np.random.Generator,
+    x: Float[np.ndarray, "n h w c"],
+    max_shift: int,
+    max_brightness: float,
+) -> Float[np.ndarray, "n h w c"]:
+    """Returns a random copy of every image."""
+    n, height, width, _ = x.shape
+    is_flipped = rng.random(n) < 0.5
+    down, right = rng.integers(-max_shift, max_shift + 1, size=(2, n))
+    factor = 1 + max_brightness * rng.uniform(-1, 1, size=n)
+    row = np.clip(np.arange(height) - down[:, None], 0, height - 1)
+    column = np.clip(np.arange(width) - right[:, None], 0, width - 1)
+    column = np.where(is_flipped[:, None], width - 1 - column, column)
+    moved = x[np.arange(n)[:, None, None], row[:, :, None], column[:, None, :]]
+    return np.minimum(moved * factor[:, None, None, None].astype(x.dtype), 1)

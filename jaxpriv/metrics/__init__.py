@@ -1,6 +1,6 @@
 """Metrics of membership attacks, with confidence intervals."""
 
-from jaxpriv.metrics import accuracy, intervals, roc, slices, verdict
+from jaxpriv.metrics import accuracy, image, intervals, roc, slices, verdict
 from jaxpriv.metrics.accuracy import attack_accuracy, gap_baseline
 from jaxpriv.metrics.roc import at_fpr, at_threshold, membership, roc_curve
 
@@ -10,6 +10,7 @@ __all__ = [
     "at_threshold",
     "attack_accuracy",
     "gap_baseline",
+    "image",
     "intervals",
     "membership",
     "roc",

@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, Shaped
 
 from jaxpriv import _check
+from jaxpriv.metrics import image
 from jaxpriv.sensitivity import _blocks
 from jaxpriv.sensitivity._blocks import Measure, Pairs
 
@@ -34,9 +35,6 @@ __all__ = [
     "removals",
     "replacements",
 ]
-
-_WINDOW = 11
-"""Width of the Gaussian window of SSIM, in pixels."""
 
 
 class Removals(NamedTuple):
@@ -200,10 +198,7 @@ def replacements(
 def negative_ssim(x: Shaped[ArrayLike, "h w c"], y: Shaped[ArrayLike, "h w c"]) -> Float[Array, ""]:
     """Computes the negative structural similarity index of two images, -SSIM(x, y) in [-1, 1].
 
-    SSIM is the mean over pixels of
-    (2 mx my + c1) (2 sxy + c2) / ((mx^2 + my^2 + c1) (sx^2 + sy^2 + c2)),
-    with means, variances and covariance in a Gaussian window of 11 x 11 pixels and standard
-    deviation 1.5, c1 = 0.01^2 and c2 = 0.03^2; channels are averaged.
+    See `metrics.image.ssim`.
 
     Args:
       x: image with values in [0, 1], at least 11 pixels high and wide.
@@ -229,16 +224,7 @@ def negative_ssim(x: Shaped[ArrayLike, "h w c"], y: Shaped[ArrayLike, "h w c"]) 
       >>> print(f"{jp.sensitivity.negative_ssim(image, 1 - image):.3f}")
       0.569
     """
-    import dm_pix
-
-    a, b = _floats(x), _floats(y)
-    if a.ndim != 3 or min(a.shape[:2]) < _WINDOW:
-        raise ValueError(
-            f"Expected images [h, w, c] of at least {_WINDOW} x {_WINDOW} pixels, "
-            f"got shape {list(a.shape)}."
-        )
-    with jax.numpy_dtype_promotion("standard"):
-        return -jnp.asarray(dm_pix.ssim(a, b, max_val=1.0, filter_size=_WINDOW))
+    return -image.ssim(x, y)
 
 
 def hamming(x: Shaped[ArrayLike, "*record"], y: Shaped[ArrayLike, "*record"]) -> Float[Array, ""]:

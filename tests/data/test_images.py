@@ -1,6 +1,7 @@
 """Image readers: the published layouts are read, everything else is one line."""
 
 import gzip
+import itertools
 import os
 import struct
 import tarfile
@@ -9,7 +10,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from jaxpriv import data
 from jaxpriv.data import images
+from tests import oracles
 from tests.data import layouts
 
 
@@ -269,3 +272,87 @@ def test_links_that_leave_the_folder_are_refused(tmp_path):
     (tmp_path / "own" / "c").unlink()
     os.symlink(tmp_path / "own" / "b" / "loop.pgm", tmp_path / "own" / "b" / "loop.pgm")
     check_refused("loop.pgm", images.read_folder, tmp_path / "own", name="own")
+
+
+def faces(n=3, shape=(6, 5, 2), **fields):
+    x = np.random.default_rng(0).random((n, *shape)).astype(np.float32)
+    return data.Dataset(x=x, y=np.arange(n), name="f", num_classes=n, source="none", **fields)
+
+
+def augmented(dataset, seed=0, **options):
+    options = {"copies": 40, "max_shift": 2, "max_brightness": 0.3} | options
+    return images.augment(np.random.default_rng(seed), dataset, **options)
+
+
+def slow_copy(x, flip, down, right):
+    """One pixel after the other; beyond the border, the pixel at the border."""
+    height, width, _ = x.shape
+    source = x[:, ::-1] if flip else x
+    result = np.zeros_like(x)
+    for i in range(height):
+        for j in range(width):
+            row, column = min(max(i - down, 0), height - 1), min(max(j - right, 0), width - 1)
+            result[i, j] = source[row, column]
+    return result
+
+
+def test_every_copy_is_a_flip_a_shift_and_a_factor():
+    dataset = faces()
+    many = augmented(dataset)
+    assert many.x.shape == (3 * 41, 6, 5, 2)
+    assert many.x.dtype == np.float32
+    np.testing.assert_array_equal(many.x[:3], dataset.x)
+    seen, factors = set(), []
+    for i, copy in enumerate(many.x[3:]):
+        original = dataset.x[i % 3]
+        matches = []
+        for move in itertools.product((False, True), range(-2, 3), range(-2, 3)):
+            expected = slow_copy(original, *move)
+            factor = float((copy / expected).max())  # a pixel that was not cut off at 1
+            if np.allclose(np.minimum(expected * factor, 1), copy, atol=1e-6):
+                matches.append((move, factor))
+        assert len(matches) == 1
+        seen.add(matches[0][0])
+        factors.append(matches[0][1])
+    assert {move[0] for move in seen} == {False, True}
+    assert {move[1] for move in seen} == {move[2] for move in seen} == set(range(-2, 3))
+    assert 0.7 <= min(factors) < 0.8
+    assert 1.2 < max(factors) <= 1.3 + 1e-6
+
+
+def test_copies_stay_with_their_image():
+    many = augmented(faces(), copies=10)
+    parts = many.split(np.random.default_rng(1), sizes={"train": 22, "test": 11})
+    assert not set(parts["train"].group) & set(parts["test"].group)
+    assert (many.y == many.group).all()
+    people = augmented(faces(is_test=np.array([True, False, False]), group=np.array([7, 7, 8])))
+    assert people.group.tolist() == [7, 7, 8] * 41
+    assert people.is_test.tolist() == [True, False, False] * 41
+    assert people.notes[-1].startswith("Added 40 copies")
+
+
+def test_equal_generators_give_equal_copies():
+    first, again, other = (augmented(faces(), seed=s).x for s in (1, 1, 2))
+    assert (first == again).all()
+    assert (first != other).any()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"copies": 0}, "copies >= 1"),
+        ({"max_shift": 5}, "whole max_shift < 5"),
+        ({"max_shift": 1.5}, "whole max_shift < 5"),
+        ({"max_shift": -1}, "max_shift >= 0"),
+        ({"max_brightness": 1.0}, "0 <= max_brightness < 1"),
+    ],
+)
+def test_augmentations_out_of_range_are_one_line(options, message):
+    numbers = {"copies": 1, "max_shift": 1, "max_brightness": 0.1} | options
+    rng = np.random.default_rng(0)
+    check_refused(message, oracles.unhooked(images.augment), rng, faces(), **numbers)
+
+
+def test_only_images_are_augmented():
+    rows = data.Dataset(x=np.ones((2, 3)), y=np.arange(2), name="r", num_classes=2, source="none")
+    check_refused("Expected images [n, h, w, c] in [0, 1]", augmented, rows)

@@ -237,3 +237,34 @@ def test_a_proportion_without_variation_is_bounded_by_the_number_of_clusters(val
     assert intervals.korn_graubard(np.full(9, value), np.zeros(9), confidence=0.95) == (0, 1)
     with pytest.raises(ValueError, match="Expected at least one trial"):
         intervals.korn_graubard(np.full(0, value), np.zeros(0), confidence=0.95)
+
+
+@pytest.mark.parametrize(("n", "discordant"), [(30, (0.1, 0.02)), (200, (0.1, 0.1))])
+def test_paired_differences_cover_at_their_confidence(n, discordant):
+    rng = np.random.default_rng(0)
+    only_first, only_second = discordant
+    hits, widths = 0, []
+    for _ in range(1000):
+        u = rng.random(n)
+        both = u > 0.5
+        first = both | (u < only_first)
+        second = both | ((u >= only_first) & (u < only_first + only_second))
+        result = intervals.paired_difference(first, second, confidence=0.95)
+        assert result.value == pytest.approx(first.mean() - second.mean())
+        hits += result.lower <= only_first - only_second <= result.upper
+        widths.append(result.upper - result.lower)
+    assert 930 <= hits <= 990
+    # No wider than two separate intervals would make it, by a margin.
+    apart = [intervals.share(x, confidence=0.95) for x in (first, second)]
+    assert np.mean(widths) < 0.8 * sum(x.upper - x.lower for x in apart)
+
+
+def test_shares_are_those_of_clopper_pearson():
+    successes = np.arange(12) % 3 == 0
+    result = intervals.share(successes, confidence=0.9)
+    assert result == (4 / 12, *intervals.clopper_pearson(4, 12, confidence=0.9))
+    none = np.zeros(0, bool)
+    with pytest.raises(ValueError, match="at least one trial"):
+        intervals.share(none, confidence=0.9)
+    with pytest.raises(ValueError, match="at least one trial"):
+        intervals.paired_difference(none, none, confidence=0.9)

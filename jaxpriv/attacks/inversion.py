@@ -1,0 +1,588 @@
+"""Model inversion: reconstructs an input of a class from a classifier and its gradients.
+
+`gradient_descent` and `enhanced` minimise the loss of one label from one start, as one scan; the
+caller vmaps over labels and restarts. `attacks` lists both, with the penalties of the paper, as a
+table beside the membership suite. A reconstruction shows what the model associates with the
+class, which need not be a training record: `metrics.image` measures how near it is to one.
+
+In the shapes below `*x` are the axes of an input (images: h, w, c), `k` counts labels, `t` steps.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Integer, PRNGKeyArray
+
+from jaxpriv import _check, signals
+
+__all__ = [
+    "FACES",
+    "MNIST",
+    "Attack",
+    "EarlyStop",
+    "Inversion",
+    "Need",
+    "Penalty",
+    "Predict",
+    "Run",
+    "Settings",
+    "Target",
+    "applicable",
+    "attacks",
+    "bilateral_total_variation",
+    "enhanced",
+    "gradient_descent",
+    "l1_norm",
+    "missing",
+]
+
+Predict = Callable[[Float[Array, "*x"]], Float[Array, " c"]]
+"""`predict(x) -> logits [c]` of one input; a function that JAX can differentiate."""
+
+Penalty = Callable[[Float[Array, "*x"]], Float[Array, ""]]
+"""`penalty(x) -> number` to be added to the loss, such as `l1_norm`."""
+
+_BETA1, _BETA2, _TAU = 0.9, 0.999, 1e-8
+"""Decay rates of Adam's moments, and the number added to the second moment."""
+
+
+class Inversion(NamedTuple):
+    """Result of an attack on one label.
+
+    best: iterate with the lowest loss, which is the reconstruction.
+    loss: its loss.
+    confidence: probability of the label for it.
+    step: number of steps after which it was reached; 0 is the start.
+    last: iterate after the last step, which Algorithm 1 of Zhang et al. returns.
+    losses: loss of the start and after each step; constant after an early stop.
+    steps_done: number of steps; less than planned after an early stop.
+    """
+
+    best: Float[Array, "*x"]
+    loss: Float[Array, ""]
+    confidence: Float[Array, ""]
+    step: Int[Array, ""]
+    last: Float[Array, "*x"]
+    losses: Float[Array, " t"]
+    steps_done: Int[Array, ""]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EarlyStop:
+    """Criteria that end an attack before the planned number of steps.
+
+    patience: maximum number of steps without a new lowest loss; None: unlimited.
+    max_loss: loss at or below which the attack ends; None: no such loss.
+
+    Raises:
+      ValueError: if patience is not a positive whole number, or there is no criterion.
+
+    Example:
+      >>> EarlyStop(patience=100).max_loss is None
+      True
+    """
+
+    patience: int | None = None
+    max_loss: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.patience is not None:
+            _check.positive_int(patience=self.patience)
+        if self.patience is None and self.max_loss is None:
+            raise ValueError("Expected patience or max_loss for an early stop, got neither.")
+
+
+def l1_norm(x: Float[Array, "*x"]) -> Float[Array, ""]:
+    """Computes the l1 norm of an input, sum |x|, which favours dark images of high contrast.
+
+    Args:
+      x: input.
+
+    Returns:
+      The norm.
+
+    References:
+      Zhang et al., Broadening Differential Privacy for Deep Learning Against Model Inversion
+      Attacks, 2020, equation 4.
+
+    Example:
+      >>> float(l1_norm(jnp.array([0.5, -1.0])))
+      1.5
+    """
+    return jnp.abs(x).sum()
+
+
+def bilateral_total_variation(
+    x: Float[Array, "h w c"], *, radius: int, decay: float
+) -> Float[Array, ""]:
+    """Computes the bilateral total variation of an image.
+
+    The sum over shifts by m = 0, ..., p rows and l = -p, ..., p columns with m + l >= 0 of
+    decay^(|m| + |l|) ||x - S_x^l S_y^m x||_1, where p is the radius. The norm is over the pixels at
+    which both images are defined, so shifts do not wrap round. (The paper prints the exponent
+    m + l, which would give the shift (2, -2) the weight 1.)
+
+    Args:
+      x: image; channels are added up.
+      radius: largest shift p, in pixels; less than h and w.
+      decay: weight of a shift by one pixel (alpha), in (0, 1].
+
+    Returns:
+      The variation; 0 for a constant image.
+
+    Raises:
+      ValueError: if radius is not in 1, ..., min(h, w) - 1 or decay is not in (0, 1].
+
+    References:
+      Farsiu et al., Fast and Robust Multiframe Super Resolution, 2004; Zhang et al., Broadening
+      Differential Privacy for Deep Learning Against Model Inversion Attacks, 2020, equation 5.
+
+    Example:
+      >>> edge = jnp.array([[0.0, 0.0, 1.0]] * 2)[:, :, None]
+      >>> float(bilateral_total_variation(edge, radius=1, decay=0.5))
+      1.5
+    """
+    _check.positive_int(radius=radius)
+    _check.probability(decay=decay)
+    height, width = x.shape[:2]
+    if radius >= min(height, width):
+        raise ValueError(f"Expected radius < {min(height, width)}, got radius={radius}.")
+    total = jnp.zeros((), x.dtype)
+    for down in range(radius + 1):
+        for right in range(-down, radius + 1):
+            image = x[down:, max(right, 0) : width + min(right, 0)]
+            shifted = x[: height - down, max(-right, 0) : width - max(right, 0)]
+            total += decay ** (down + abs(right)) * jnp.abs(image - shifted).sum()
+    return total
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Settings of the enhanced attack.
+
+    steps: number of steps (T).
+    learning_rate: step size of Adam (eta).
+    penalty: regulariser of the image, such as `l1_norm`.
+    penalty_weight: its weight (lambda); 0 switches it off.
+
+    Raises:
+      ValueError: if a number is out of range.
+
+    Example:
+      >>> Settings(steps=100, learning_rate=0.1, penalty=l1_norm, penalty_weight=0.01).steps
+      100
+    """
+
+    steps: int
+    learning_rate: float
+    penalty: Penalty
+    penalty_weight: float
+
+    def __post_init__(self) -> None:
+        _check.positive_int(steps=self.steps)
+        _check.positive(learning_rate=self.learning_rate)
+        _check.non_negative(penalty_weight=self.penalty_weight)
+
+
+MNIST = Settings(steps=5000, learning_rate=0.1, penalty=l1_norm, penalty_weight=0.05)
+"""Settings of Zhang et al. (2020) for MNIST: images whose background is black."""
+
+FACES = Settings(
+    steps=100,
+    learning_rate=0.05,
+    penalty=functools.partial(bilateral_total_variation, radius=2, decay=0.9),
+    penalty_weight=0.001,
+)
+"""Settings of Zhang et al. (2020) for faces, 60 pixels wide and 70 high."""
+
+
+def gradient_descent(
+    predict: Predict,
+    label: int | Integer[Array, ""],
+    start: Float[Array, "*x"],
+    *,
+    steps: int,
+    learning_rate: float,
+    bounds: tuple[float, float] | None = (0.0, 1.0),
+    early_stop: EarlyStop | None = None,
+) -> Inversion:
+    """Inverts a model by gradient descent on 1 - f_label(x), without a regulariser.
+
+    Args:
+      predict: classifier of one input; f is the softmax of its logits.
+      label: class to reconstruct.
+      start: first iterate; zeros in the publication.
+      steps: number of steps.
+      learning_rate: step size.
+      bounds: interval to which every entry is projected after each step; None: no projection.
+      early_stop: criteria for stopping early; None: all steps are done.
+
+    Returns:
+      The iterate with the lowest loss, and the course of the optimisation.
+
+    Raises:
+      ValueError: if a number is out of range or predict does not return logits [c].
+
+    References:
+      Fredrikson, Jha and Ristenpart, Model Inversion Attacks that Exploit Confidence Information
+      and Basic Countermeasures, 2015, Algorithm 1 (without its processing step).
+
+    Example:
+      >>> predict = lambda x: jnp.stack([x.sum(), -x.sum()])
+      >>> result = gradient_descent(predict, 0, jnp.zeros(2), steps=20, learning_rate=1.0)
+      >>> result.best.tolist(), round(float(result.confidence), 2)
+      ([1.0, 1.0], 0.98)
+    """
+    _check.positive_int(steps=steps)
+    _check.positive(learning_rate=learning_rate)
+    if bounds is not None and not bounds[0] < bounds[1]:
+        raise ValueError(f"Expected bounds (low, high) with low < high, got {bounds}.")
+
+    def objective(x):
+        loss = _one_minus_confidence(predict, label, x)
+        return loss, 1 - loss
+
+    def move(x, gradient, moments):
+        x -= learning_rate * gradient
+        return (x if bounds is None else x.clip(*bounds)), moments
+
+    return _minimise(objective, move, start, (), steps=steps, early_stop=early_stop)
+
+
+def enhanced(
+    predict: Predict,
+    label: int | Integer[Array, ""],
+    start: Float[Array, "*x"],
+    *,
+    settings: Settings,
+    early_stop: EarlyStop | None = None,
+) -> Inversion:
+    """Inverts a model by Adam on 1 - f_label(x) + penalty_weight * penalty(x).
+
+    The optimisation is over w with x = (tanh(w) + 1) / 2, which lies in [0, 1]. A step is that of
+    Algorithm 1 of the paper, where g is the gradient with respect to w:
+    m = 0.9 m + 0.1 g, v = 0.999 v + 0.001 g^2, w = w - learning_rate * m / sqrt(v + 1e-8).
+    Without bias correction the first steps are about 3 times as large as those of the usual Adam.
+
+    Args:
+      predict: classifier of one input in [0, 1]; f is the softmax of its logits.
+      label: class to reconstruct.
+      start: w at the start; zeros in the paper, an image of 0.5. Restarts differ in it.
+      settings: steps, step size and penalty, such as `MNIST` or `FACES`.
+      early_stop: criteria for stopping early; None: all steps are done.
+
+    Returns:
+      The iterate with the lowest loss, and the course of the optimisation.
+
+    Raises:
+      ValueError: if predict does not return logits [c].
+
+    References:
+      Zhang et al., Broadening Differential Privacy for Deep Learning Against Model Inversion
+      Attacks, 2020, Algorithm 1.
+
+    Example:
+      Two classes, and two restarts of each.
+
+      >>> predict = lambda x: 9 * jnp.stack([x[0] - x[1], x[1] - x[0]])
+      >>> settings = Settings(steps=200, learning_rate=0.1, penalty=l1_norm, penalty_weight=0.05)
+      >>> starts = jnp.stack([jnp.zeros(3), jnp.array([0.1, -0.2, 0.3])])
+      >>> attack = lambda label, w: enhanced(predict, label, w, settings=settings)
+      >>> results = jax.vmap(jax.vmap(attack, (None, 0)), (0, None))(jnp.arange(2), starts)
+      >>> results.best[:, 0].round(1).tolist()
+      [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+    """
+
+    def objective(w):
+        x = _box(w)
+        loss = _one_minus_confidence(predict, label, x)
+        return loss + settings.penalty_weight * settings.penalty(x), 1 - loss
+
+    def move(w, g, moments):
+        m, v = moments
+        m = _BETA1 * m + (1 - _BETA1) * g
+        v = _BETA2 * v + (1 - _BETA2) * g**2
+        return w - settings.learning_rate * m / jnp.sqrt(v + _TAU), (m, v)
+
+    moments = (jnp.zeros_like(start), jnp.zeros_like(start))
+    result = _minimise(objective, move, start, moments, steps=settings.steps, early_stop=early_stop)
+    return result._replace(best=_box(result.best), last=_box(result.last))
+
+
+def _box(w: Float[Array, "*x"]) -> Float[Array, "*x"]:
+    return (jnp.tanh(w) + 1) / 2
+
+
+def _one_minus_confidence(
+    predict: Predict, label: int | Integer[Array, ""], x: Float[Array, "*x"]
+) -> Float[Array, ""]:
+    """Computes 1 - f_label(x), without cancellation where the confidence is near 1."""
+    logits = predict(x)
+    if logits.ndim != 1 or len(logits) < 2:
+        raise ValueError(f"Expected logits [c] of one input, got shape {list(logits.shape)}.")
+    return -jnp.expm1(signals.negative_loss(logits, label))
+
+
+class _State(NamedTuple):
+    """State of the optimisation: the iterate, the best one, and what early stopping needs."""
+
+    x: Float[Array, "*x"]
+    moments: Any
+    best: Float[Array, "*x"]
+    best_loss: Float[Array, ""]
+    best_confidence: Float[Array, ""]
+    best_step: Int[Array, ""]
+    steps_done: Int[Array, ""]
+    stopped: Array
+
+
+def _minimise(
+    objective: Callable[[Array], tuple[Array, Array]],
+    move: Callable[[Array, Array, Any], tuple[Array, Any]],
+    start: Float[Array, "*x"],
+    moments: Any,
+    *,
+    steps: int,
+    early_stop: EarlyStop | None,
+) -> Inversion:
+    """Minimises `objective(x) -> (loss, confidence)` and returns the best iterate.
+
+    The scan has steps + 1 iterations. Each evaluates its iterate, and all but the last move it.
+    """
+
+    def step(state: _State, number: Array) -> tuple[_State, Array]:
+        (loss, confidence), gradient = jax.value_and_grad(objective, has_aux=True)(state.x)
+        is_better = loss < state.best_loss
+        best_step = jnp.where(is_better, state.steps_done, state.best_step)
+        stopped = state.stopped
+        if early_stop is not None and early_stop.patience is not None:
+            stopped |= state.steps_done - best_step >= early_stop.patience
+        if early_stop is not None and early_stop.max_loss is not None:
+            stopped |= loss <= early_stop.max_loss
+        is_moving = ~stopped & (number < steps)
+        moved = move(state.x, gradient, state.moments)
+        x, moments = jax.tree.map(
+            lambda new, old: jnp.where(is_moving, new, old), moved, (state.x, state.moments)
+        )
+        new_state = _State(
+            x=x,
+            moments=moments,
+            best=jnp.where(is_better, state.x, state.best),
+            best_loss=jnp.where(is_better, loss, state.best_loss),
+            best_confidence=jnp.where(is_better, confidence, state.best_confidence),
+            best_step=best_step,
+            steps_done=state.steps_done + is_moving.astype(jnp.int32),
+            stopped=stopped,
+        )
+        return new_state, loss
+
+    loss, confidence = jax.eval_shape(objective, start)
+    zero = jnp.int32(0)
+    first = _State(
+        x=start,
+        moments=moments,
+        best=start,
+        best_loss=jnp.full((), jnp.inf, loss.dtype),
+        best_confidence=jnp.zeros((), confidence.dtype),
+        best_step=zero,
+        steps_done=zero,
+        stopped=jnp.zeros((), bool),
+    )
+    end, losses = jax.lax.scan(step, first, jnp.arange(steps + 1))
+    return Inversion(
+        best=end.best,
+        loss=end.best_loss,
+        confidence=end.best_confidence,
+        step=end.best_step,
+        last=end.x,
+        losses=losses,
+        steps_done=end.steps_done,
+    )
+
+
+Need = Literal["predict", "image"]
+"""A part of the target that an attack may need; `missing` describes each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """White-box access to a classifier.
+
+    predict: classifier of one input in [0, 1], which JAX can differentiate; None without access.
+    shape: shape of an input; (h, w, c) for images.
+
+    Example:
+      >>> Target(predict=lambda x: jnp.stack([x.sum(), -x.sum()]), shape=(28, 28, 1)).shape
+      (28, 28, 1)
+    """
+
+    predict: Predict | None
+    shape: tuple[int, ...]
+
+
+Run = Callable[[PRNGKeyArray, Target, Integer[Array, " k"]], Inversion]
+"""`run(key, target, labels [k]) -> Inversion`, whose arrays have the leading axis k."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack:
+    """One row of the table.
+
+    name: key in JSON files.
+    title: name on pages and in tables.
+    needs: parts of the target that the attack uses.
+    run: `run(key, target, labels [k]) -> Inversion`, one reconstruction for each label.
+    reference: publication of the attack.
+
+    Example:
+      >>> attacks()[0].title
+      'gradient descent'
+    """
+
+    name: str
+    title: str
+    needs: tuple[Need, ...]
+    run: Run
+    reference: str
+
+
+def attacks(
+    *, restarts: int = 1, steps: int | None = None, learning_rate: float = 0.1
+) -> tuple[Attack, ...]:
+    """Lists the inversion attacks, from the simplest to those of the paper.
+
+    Args:
+      restarts: number of starts for each label, of which the result with the lowest loss is
+        returned. The first start is that of the publication; the others add Gaussian noise of
+        standard deviation 0.1.
+      steps: number of steps of every attack; None takes 5,000 for gradient descent and the
+        settings of the paper for the enhanced attacks.
+      learning_rate: step size of gradient descent.
+
+    Returns:
+      The table.
+
+    Raises:
+      ValueError: if a number is out of range.
+
+    Example:
+      >>> target = Target(predict=lambda x: jnp.stack([x.sum(), 2.0]), shape=(4,))
+      >>> for attack in applicable(attacks(steps=50), target):
+      ...     result = attack.run(jax.random.key(0), target, jnp.array([0]))
+      ...     print(attack.name, (result.confidence[0] > 0.5).item())
+      gradient_descent True
+      enhanced_l1 True
+    """
+    _check.positive_int(restarts=restarts)
+    if steps is not None:
+        _check.positive_int(steps=steps)
+
+    def baseline(predict, label, start):
+        return gradient_descent(
+            predict, label, start, steps=steps or MNIST.steps, learning_rate=learning_rate
+        )
+
+    def enhanced_with(paper: Settings):
+        settings = dataclasses.replace(paper, steps=steps or paper.steps)
+        return functools.partial(enhanced, settings=settings)
+
+    fredrikson = "Fredrikson et al., Model Inversion Attacks that Exploit Confidence, 2015"
+    zhang = "Zhang et al., Broadening Differential Privacy Against Model Inversion Attacks, 2020"
+    return (
+        Attack(
+            name="gradient_descent",
+            title="gradient descent",
+            needs=("predict",),
+            run=_from_starts(baseline, restarts),
+            reference=fredrikson,
+        ),
+        Attack(
+            name="enhanced_l1",
+            title="enhanced, l1 norm",
+            needs=("predict",),
+            run=_from_starts(enhanced_with(MNIST), restarts),
+            reference=zhang,
+        ),
+        Attack(
+            name="enhanced_btv",
+            title="enhanced, bilateral total variation",
+            needs=("predict", "image"),
+            run=_from_starts(enhanced_with(FACES), restarts),
+            reference=zhang,
+        ),
+    )
+
+
+def applicable(table: Iterable[Attack], target: Target) -> tuple[Attack, ...]:
+    """Selects the attacks that the target admits.
+
+    Args:
+      table: attacks, as from `attacks()`.
+      target: access to the attacked model.
+
+    Returns:
+      The attacks for which nothing is missing, in the order of the table.
+
+    Example:
+      >>> target = Target(predict=lambda x: x, shape=(10,))
+      >>> [attack.name for attack in applicable(attacks(), target)]
+      ['gradient_descent', 'enhanced_l1']
+    """
+    return tuple(attack for attack in table if not missing(attack, target))
+
+
+def missing(attack: Attack, target: Target) -> str:
+    """Describes what an attack needs and the target lacks.
+
+    Args:
+      attack: a row of the table.
+      target: access to the attacked model.
+
+    Returns:
+      A phrase such as "needs inputs that are images"; empty if nothing is missing.
+
+    Example:
+      >>> missing(attacks()[-1], Target(predict=lambda x: x, shape=(10,)))
+      'needs inputs that are images'
+    """
+    absent = {
+        "predict": ("gradients of the target", target.predict is None),
+        "image": ("inputs that are images", len(target.shape) != 3),
+    }
+    parts = [absent[need][0] for need in attack.needs if absent[need][1]]
+    return f"needs {' and '.join(parts)}" if parts else ""
+
+
+_START_STD = 0.1
+
+
+def _from_starts(attack: Callable[..., Inversion], restarts: int) -> Run:
+    """Makes the run of an attack: all labels and starts at once, and the best start of each."""
+
+    def run(key: PRNGKeyArray, target: Target, labels: Integer[Array, " k"]) -> Inversion:
+        if target.predict is None:
+            raise ValueError("Expected a target with predict, got none.")
+        shape = (restarts, *target.shape)
+        noise = _START_STD * jax.random.normal(key, shape)
+        starts = noise.at[0].set(0.0)
+
+        @jax.jit
+        def invert(labels: Array, starts: Array) -> Inversion:
+            from_start = functools.partial(attack, target.predict)
+            all_starts = jax.vmap(jax.vmap(from_start, (None, 0)), (0, None))(labels, starts)
+            best = all_starts.loss.argmin(axis=1)
+            return jax.tree.map(lambda values: _rows(values, best), all_starts)
+
+        return invert(jnp.asarray(labels), starts)
+
+    return run
+
+
+def _rows(values: Array, index: Array) -> Array:
+    """Selects `values[i, index[i]]` for every i."""
+    return jax.vmap(lambda row, i: row[i])(values, index)
