@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from jaxpriv import accounting, sampling
-from jaxpriv.accounting import gaussian
 from jaxpriv.reports import _promise
 
 SAMPLER = sampling.poisson(500, sampling_prob=0.1)
@@ -52,28 +51,6 @@ def test_no_noise_is_unbounded_and_vacuous():
 def test_a_vacuous_guarantee_has_a_reason(changes, reason):
     _, promise = make(**changes)
     assert any(reason in phrase for phrase in promise.vacuous)
-
-
-@pytest.mark.parametrize("size", [2, 3, 5])
-def test_group_epsilon_bounds_the_exact_one_of_gaussians(size):
-    """A group of k moves a full-batch sum by k clip norms: k mu in place of mu."""
-    mu, delta = 0.5, 1e-5
-    event = accounting.poisson_event(noise_multiplier=1 / mu, sampling_prob=1.0, steps=1)
-    record = gaussian.epsilon(delta, mu=mu)
-    bound = _promise.group_epsilon(
-        event, size=size, delta=delta, relation="add_or_remove_one", record_epsilon=record
-    )
-    exact = gaussian.epsilon(delta, mu=size * mu)
-    assert exact < bound < 2 * exact
-    step = bound / size
-    converted = gaussian_delta(step, mu) * sum(math.exp(i * step) for i in range(size))
-    assert 0.5 * delta < converted <= delta * (1 + 1e-9)
-
-
-def gaussian_delta(epsilon, mu):
-    from scipy.stats import norm
-
-    return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
 
 
 def test_groups_are_less_protected_than_records():
