@@ -111,8 +111,7 @@ def _mean_loss(loss: Loss) -> Loss:
         records = jax.tree.map(
             lambda x: jnp.where(jnp.expand_dims(mask, range(1, x.ndim)), x, x[first]), records
         )
-        # Folded in, so that the keys of a class do not depend on the size of the largest one.
-        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(mask.shape[0]))
+        keys = jax.random.split(key, mask.shape[0])
         losses = jax.vmap(loss, in_axes=(None, 0, 0))(params, records, keys)
         if getattr(losses, "shape", None) != mask.shape:
             raise ValueError(

@@ -42,29 +42,32 @@ def moved(alg, state):
     return jax.tree.map(lambda p, s: scale * np.asarray(p - s, np.float64), PARAMS, state.params)
 
 
-def slow_sum(loss, classes):
+def slow_sum(loss, classes, clip_norm):
     """The clipped mean gradients of classes, in float64."""
     total = jax.tree.map(lambda p: np.zeros(p.shape), PARAMS)
     grad = oracles.quick_jit(jax.grad(loss))
     for x in classes:
         each = [grad(PARAMS, row, jax.random.key(0)) for row in x]
         mean = jax.tree.map(lambda *g: np.mean(np.asarray(g, np.float64), axis=0), *each)
-        weight = min(1.0, CLIP_NORM / oracles.tree_norm(mean))
+        weight = min(1.0, clip_norm / oracles.tree_norm(mean))
         total = jax.tree.map(lambda t, m, w=weight: t + w * m, total, mean)
     return total
 
 
-@pytest.mark.parametrize("q", [1.0, 0.3])
-def test_a_step_adds_the_clipped_mean_gradients_of_the_sampled_classes(keys, q):
-    alg = make(q=q)
+@pytest.mark.parametrize(("q", "clip_norm", "clipped_share"), [(1.0, 3.0, 1 / 3), (0.3, 0.5, 1.0)])
+def test_a_step_adds_the_clipped_mean_gradients_of_the_sampled_classes(
+    keys, q, clip_norm, clipped_share
+):
+    alg = make(q=q, clip_norm=clip_norm)
     key, other = keys(2)
     indices, mask = alg.sampler.sample(key)
     state, info = oracles.quick_jit(alg.update)(other, alg.init(PARAMS), X[indices], mask)
     drawn = [np.asarray(X[i[m]]) for i, m in zip(indices, mask, strict=True) if m.any()]
     assert 0 < len(drawn) < 3 if q < 1 else len(drawn) == 3
-    assert oracles.largest_difference(moved(alg, state), slow_sum(loss, drawn)) < 1e-5
+    assert oracles.largest_difference(moved(alg, state), slow_sum(loss, drawn, clip_norm)) < 1e-5
     assert info.batch_size == len(drawn)
     assert info.num_nonfinite == 0
+    assert info.clipped_share == pytest.approx(clipped_share)
 
 
 _STEP = jax.jit(
