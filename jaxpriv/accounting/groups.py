@@ -95,7 +95,7 @@ def group_epsilon(event: "DpEvent", *, size: int, delta: float, relation: Relati
       >>> event = jp.accounting.poisson_event(noise_multiplier=5.0, sampling_prob=0.01, steps=1000)
       >>> target = dict(delta=1e-5, relation="add_or_remove_one")
       >>> [round(jp.accounting.group_epsilon(event, size=m, **target), 2) for m in (1, 4)]
-      [0.27, 1.29]
+      [0.21, 0.97]
     """
     _check.positive_int(size=size)
     _check.open_unit(delta=delta)
