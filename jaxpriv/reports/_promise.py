@@ -39,7 +39,7 @@ def guarantee(
     Raises:
       ValueError: as `accounting.epsilon`.
     """
-    guarantees = [_record_guarantee(event, delta, each) for each in RELATIONS]
+    guarantees = [_guarantee(event, delta, each) for each in RELATIONS]
     unit: Unit = "record"
     if group_event is not None:
         unit = "group"
@@ -54,6 +54,38 @@ def guarantee(
         advantage_bound=stated.advantage_bound,
     )
     return Promise(unit=unit, relation=relation, guarantees=tuple(guarantees), vacuous=reasons)
+
+
+def class_guarantee(
+    event: "DpEvent", *, num_classes: int, largest: int, delta: float, relation: Relation
+) -> Promise:
+    """Bounds epsilon, advantage and belief for classes, under both relations.
+
+    Args:
+      event: event of the complete training, for neighbours that differ in a class.
+      num_classes: number of classes, empty ones included.
+      largest: number of records of the largest class.
+      delta: delta of both guarantees, in (0, 1).
+      relation: relation of the stated guarantee.
+
+    Returns:
+      The promise, with reasons if it is vacuous.
+
+    Raises:
+      ValueError: as `accounting.epsilon`.
+    """
+    guarantees = tuple(
+        _guarantee(event, delta, each, unit="class", size=largest) for each in RELATIONS
+    )
+    stated = next(g for g in guarantees if g.relation == relation)
+    reasons = verdict.why_vacuous(
+        epsilon=math.inf if stated.epsilon is None else stated.epsilon,
+        delta=delta,
+        num_examples=num_classes,
+        advantage_bound=stated.advantage_bound,
+        unit="class",
+    )
+    return Promise(unit="class", relation=relation, guarantees=guarantees, vacuous=reasons)
 
 
 def claimed(*, epsilon: float, delta: float, relation: Relation, num_members: int) -> Promise:
@@ -87,12 +119,14 @@ def claimed(*, epsilon: float, delta: float, relation: Relation, num_members: in
     )
 
 
-def _record_guarantee(event: "DpEvent", delta: float, relation: Relation) -> Guarantee:
+def _guarantee(
+    event: "DpEvent", delta: float, relation: Relation, *, unit: Unit = "record", size: int = 1
+) -> Guarantee:
     epsilon = accounting.epsilon(event, delta=delta, relation=relation)
     is_bounded = math.isfinite(epsilon)
     return Guarantee(
-        unit="record",
-        size=1,
+        unit=unit,
+        size=size,
         relation=relation,
         epsilon=epsilon if is_bounded else None,
         unbounded=not is_bounded,

@@ -77,3 +77,18 @@ def test_a_group_too_large_for_the_conversion_is_unbounded():
     assert promise.stated().unbounded
     assert np.isfinite(promise.stated().advantage_bound)
     assert promise.vacuous
+
+
+def test_classes_have_guarantees_of_their_own_under_both_relations():
+    event = accounting.poisson_event(noise_multiplier=1.6, sampling_prob=0.2, steps=100)
+    promise = _promise.class_guarantee(
+        event, num_classes=40, largest=12, delta=1e-3, relation="replace_one"
+    )
+    assert promise.stated().epsilon == pytest.approx(9.9114, rel=5e-3)
+    assert promise.of("add_or_remove_one").epsilon == pytest.approx(4.8793, rel=5e-3)
+    assert {(g.unit, g.size) for g in promise.guarantees} == {("class", 12)}
+    assert promise.vacuous == ()
+    few = _promise.class_guarantee(
+        event, num_classes=40, largest=12, delta=0.03, relation="add_or_remove_one"
+    )
+    assert any("1/n for n = 40 classes" in reason for reason in few.vacuous)
