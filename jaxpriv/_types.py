@@ -36,7 +36,11 @@ Loss = Callable[[Params, Example, PRNGKeyArray], Float[Array, ""]]
 
 @runtime_checkable
 class Sampler(Protocol):
-    """Draws batches and provides the matching dp_accounting event."""
+    """Draws batches and provides the matching dp_accounting event.
+
+    Indices and mask are [b], one row for each record, or [b, rows], one row for each class. A
+    sampler of classes has their number as `num_units`.
+    """
 
     @property
     def num_examples(self) -> int: ...
@@ -47,6 +51,11 @@ class Sampler(Protocol):
     @property
     def capacity(self) -> int: ...
 
-    def sample(self, key: PRNGKeyArray) -> tuple[Int[Array, " b"], Bool[Array, " b"]]: ...
+    def sample(self, key: PRNGKeyArray) -> tuple[Int[Array, "b ..."], Bool[Array, "b ..."]]: ...
 
     def event(self, *, noise_multiplier: float, steps: int) -> "DpEvent": ...
+
+
+def num_units(sampler: object) -> int | None:
+    """Returns the number of units that a sampler draws from: of classes, or else of records."""
+    return getattr(sampler, "num_units", getattr(sampler, "num_examples", None))

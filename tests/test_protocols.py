@@ -48,6 +48,12 @@ ALGORITHMS = {
     "adaptive_dpsgd": lambda: training.adaptive_dpsgd(
         *_private(), noise_multiplier=1.0, count_noise=2.0, target_quantile=0.5
     ),
+    "class_dpsgd": lambda: training.class_dpsgd(
+        grads.clipped_grad(loss, clip_norm=1.0, microbatch_size=2),
+        optax.adam(0.1),
+        sampling.by_class(np.arange(30) % 5, num_classes=6, sampling_prob=0.5),
+        noise_multiplier=1.0,
+    ),
     "averaged": lambda: training.averaged(
         training.dpsgd(*_private(), noise_multiplier=1.0), decay=0.9
     ),
@@ -67,7 +73,8 @@ def test_algorithms(name, keys):
     again, _ = alg.update(b, state, batch, mask)
     assert jax.tree.structure(new) == jax.tree.structure(state)
     assert new.step == 1
-    assert int(info.batch_size) == int(mask.sum())
+    units = mask if mask.ndim == 1 else mask.any(axis=1)
+    assert int(info.batch_size) == int(units.sum())
     for x, y in zip(jax.tree.leaves(new.params), jax.tree.leaves(again.params), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
     assert all(x.dtype == y.dtype for x, y in zip(*map(jax.tree.leaves, (new, state)), strict=True))

@@ -146,3 +146,58 @@ def test_halves_of_shadow_models_need_a_group_for_each_record(group, keys):
     halves = oracles.unhooked(training.shadows.halves)
     with pytest.raises(ValueError, match=r"^Expected a group of each"):
         halves(keys(1)[0], 10, num_models=2, group=np.array(group))
+
+
+def clusters(num_classes=3, per_class=20):
+    """Classes of two clusters that are far apart, in random order of rows."""
+    rng = np.random.default_rng(1)
+    labels = np.repeat(np.arange(num_classes), per_class)
+    cluster = np.tile(np.arange(2), num_classes * per_class // 2)
+    inputs = 50.0 * cluster[:, None, None] + rng.normal(size=(len(labels), 2, 3))
+    order = rng.permutation(len(labels))
+    return inputs[order].astype(np.float32), labels[order], cluster[order]
+
+
+def test_subclasses_are_the_clusters_of_each_class():
+    inputs, labels, cluster = clusters()
+    parts = units.subclasses(np.random.default_rng(0), inputs, labels, num_subclasses=2)
+    assert set(parts) == {0, 1}
+    for label in range(3):
+        agree = parts[labels == label] == cluster[labels == label]
+        assert agree.all() or not agree.any()  # clusters have no order
+    again = units.subclasses(np.random.default_rng(0), inputs, labels, num_subclasses=2)
+    np.testing.assert_array_equal(parts, again)
+
+
+def test_subclasses_of_a_class_do_not_depend_on_other_classes():
+    inputs, labels, _ = clusters()
+    changed = np.where((labels == 2)[:, None, None], -3 * inputs**2, inputs)
+    first, second = (
+        units.subclasses(np.random.default_rng(0), x, labels, num_subclasses=3)
+        for x in (inputs, changed)
+    )
+    np.testing.assert_array_equal(first[labels != 2], second[labels != 2])
+
+
+def test_a_class_with_few_different_inputs_has_empty_subclasses():
+    inputs, labels = np.array([[1], [1], [2], [7]], np.uint8), np.array([0, 0, 0, 5])
+    parts = units.subclasses(np.random.default_rng(0), inputs, labels, num_subclasses=4)
+    assert parts[0] == parts[1] != parts[2]
+    assert parts[3] == 0
+    assert parts.max() < 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_subclasses": 0}, "num_subclasses >= 1"),
+        ({"labels": np.zeros(3, int)}, "equal lengths"),
+        ({"inputs": np.array([[1.0], [np.inf]])}, "finite inputs"),
+        ({"inputs": np.array([[1.0], [np.nan]])}, "without NaN"),
+    ],
+)
+def test_subclasses_refuse_bad_input(changes, message):
+    arguments = {"inputs": np.zeros((2, 1)), "labels": np.zeros(2, int), "num_subclasses": 1}
+    arguments |= changes
+    with pytest.raises(ValueError, match=message):
+        oracles.unhooked(units.subclasses)(np.random.default_rng(0), **arguments)

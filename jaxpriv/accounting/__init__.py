@@ -1,20 +1,26 @@
 """Privacy accounting: epsilon and delta of training, and the noise or steps a budget allows."""
 
-from jaxpriv.accounting import accountant, gaussian
+from jaxpriv.accounting import accountant, gaussian, groups, printed
 from jaxpriv.accounting._large_delta import LargeDeltaWarning
 from jaxpriv.accounting.accountant import (
+    EpsilonByRelation,
     advantage_bound,
     calibrate,
     calibrate_event,
     delta,
     delta_curve,
     epsilon,
+    epsilon_by_relation,
     epsilon_curve,
     max_steps,
     poisson_event,
 )
+from jaxpriv.accounting.groups import GroupPrivacy, group_epsilon, group_privacy
+from jaxpriv.accounting.printed import zhang2020_printed_epsilon_no_guarantee
 
 __all__ = [
+    "EpsilonByRelation",
+    "GroupPrivacy",
     "LargeDeltaWarning",
     "accountant",
     "advantage_bound",
@@ -23,8 +29,14 @@ __all__ = [
     "delta",
     "delta_curve",
     "epsilon",
+    "epsilon_by_relation",
     "epsilon_curve",
     "gaussian",
+    "group_epsilon",
+    "group_privacy",
+    "groups",
     "max_steps",
     "poisson_event",
+    "printed",
+    "zhang2020_printed_epsilon_no_guarantee",
 ]

@@ -11,12 +11,12 @@ import bisect
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float64, Int
 
-from jaxpriv import _check
+from jaxpriv import _check, _types
 from jaxpriv._types import RELATIONS, Relation
 from jaxpriv.accounting import _large_delta, _losses, _profiles, _search
 
@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 __all__ = [
+    "EpsilonByRelation",
     "advantage_bound",
     "calibrate",
     "calibrate_event",
     "delta",
     "delta_curve",
     "epsilon",
+    "epsilon_by_relation",
     "epsilon_curve",
     "max_steps",
     "poisson_event",
@@ -92,6 +94,53 @@ def epsilon(event: "DpEvent", *, delta: float, relation: Relation, method: str =
     if method == "pld":
         return _profiles.profile(steps, relation, delta=delta)(1).epsilon(delta)
     return _profiles.rdp_epsilon(steps, delta, relation, method)
+
+
+class EpsilonByRelation(NamedTuple):
+    """epsilon of one event under both neighbouring relations, nats.
+
+    add_or_remove_one: neighbours have one unit more or less (unbounded DP).
+    replace_one: neighbours have one unit replaced (bounded DP).
+    """
+
+    add_or_remove_one: float
+    replace_one: float
+
+
+def epsilon_by_relation(event: "DpEvent", *, delta: float) -> EpsilonByRelation:
+    """Computes the epsilon of an event under both relations, by PLD.
+
+    Published epsilons of class-level DP use either relation, often without a statement, and
+    `replace_one` about doubles epsilon; an epsilon of a class is to be stated under both.
+
+    Args:
+      event: dp-accounting event, as for `epsilon`. Its unit is that of the sampler: a record, or
+        a class for `sampling.by_class`.
+      delta: delta of the guarantees, as for `epsilon`.
+
+    Returns:
+      epsilon under each relation.
+
+    Raises:
+      ValueError: as `epsilon`.
+
+    Example:
+      >>> import jaxpriv as jp
+      >>> event = jp.accounting.poisson_event(noise_multiplier=1.6, sampling_prob=0.2, steps=100)
+      >>> [round(epsilon, 2) for epsilon in jp.accounting.epsilon_by_relation(event, delta=1e-3)]
+      [4.88, 9.91]
+    """
+    _check.open_unit(delta=delta)
+    steps = _profiles.count_steps(event)
+    _warn_if_large(delta, steps)
+
+    def epsilon_under(relation: Relation) -> float:
+        return _profiles.profile(steps, relation, delta=delta)(1).epsilon(delta)
+
+    return EpsilonByRelation(
+        add_or_remove_one=epsilon_under("add_or_remove_one"),
+        replace_one=epsilon_under("replace_one"),
+    )
 
 
 def delta(event: "DpEvent", *, epsilon: float, relation: Relation) -> float:
@@ -187,7 +236,8 @@ def calibrate(
       steps: number of noisy sums.
       epsilon: epsilon of the budget, nats; > 0.
       delta: delta of the budget, in (0, 1). A `LargeDeltaWarning` is issued if the number of
-        records n is given by the event or by the sampler and delta >= 1/n.
+        records n (of classes, if the unit is a class) is given by the event or by the sampler and
+        delta >= 1/n.
       relation: `add_or_remove_one` or `replace_one`.
 
     Returns:
@@ -209,8 +259,7 @@ def calibrate(
     def make_event(noise_multiplier: float) -> "DpEvent":
         return sampler.event(noise_multiplier=noise_multiplier, steps=steps)
 
-    n = getattr(sampler, "num_examples", None)
-    return _calibrate(make_event, epsilon, delta, relation, n)
+    return _calibrate(make_event, epsilon, delta, relation, _types.num_units(sampler))
 
 
 def calibrate_event(

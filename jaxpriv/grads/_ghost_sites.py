@@ -271,7 +271,8 @@ def _bias(eqn: Any, operands: list[View | None]) -> Site | None:
     """Recognises a bias: in a sum or a broadcast, the cotangents of all positions are added."""
     view = next(filter(None, operands))
     shape = eqn.outvars[0].aval.shape
-    places = tuple(eqn.params.get("broadcast_dimensions", range(len(shape))))
+    # vmap adds a scalar to an array without a broadcast.
+    places = tuple(eqn.params.get("broadcast_dimensions", range(len(view.shape))))
     if any(n not in (1, shape[p]) for n, p in zip(view.shape, places, strict=True)):
         return None
     inner = [i for i, p in enumerate(places) if view.shape[i] == shape[p]]

@@ -51,7 +51,7 @@ def accumulate(
     *,
     size: int,
 ) -> tuple[PyTree, PyTree]:
-    """Sums over a batch piece by piece, in a scan.
+    """Sums over a batch piece by piece, in a scan; a piece without real rows is skipped.
 
     Args:
       sum_rows: (rows, mask, keys) -> (a sum over the rows that the mask admits, a tree with one
@@ -62,7 +62,7 @@ def accumulate(
       size: number of rows of a piece.
 
     Returns:
-      The sum over the batch, and the entries of all rows in order.
+      The sum over the batch, and the entries of all rows in order; 0 in skipped pieces.
     """
     rows = mask.shape[0]
     if size >= rows:
@@ -75,10 +75,12 @@ def accumulate(
 
     def add(total, piece):
         (batch, keys), mask = piece
-        subtotal, entries = sum_rows(batch, mask, keys)
+        subtotal, entries = jax.lax.cond(
+            mask.any(), sum_rows, lambda *_: _tree.zeros(shapes), batch, mask, keys
+        )
         return jax.tree.map(jnp.add, total, subtotal), entries
 
     first = jax.tree.map(lambda x: x[0], (*pieces, real))
-    shapes, _ = jax.eval_shape(lambda batch, keys, mask: sum_rows(batch, mask, keys), *first)
-    total, entries = jax.lax.scan(add, _tree.zeros(shapes), (pieces, real))
+    shapes = jax.eval_shape(lambda batch, keys, mask: sum_rows(batch, mask, keys), *first)
+    total, entries = jax.lax.scan(add, _tree.zeros(shapes[0]), (pieces, real))
     return total, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:rows], entries)

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from jaxpriv import _check
+from jaxpriv._names import UnitKind
 from jaxpriv._types import Column
 from jaxpriv.metrics import intervals
 
@@ -134,6 +135,7 @@ def why_vacuous(
     delta: float,
     num_examples: int | None = None,
     advantage_bound: float | None = None,
+    unit: UnitKind = "record",
 ) -> tuple[str, ...]:
     """Lists the reasons why a guarantee is vacuous.
 
@@ -143,8 +145,9 @@ def why_vacuous(
     Args:
       epsilon: epsilon of the guarantee, nats; may be infinite.
       delta: delta of the guarantee.
-      num_examples: number of records n of the data set; None assumes ten or more.
+      num_examples: number of units n of the data set; None assumes ten or more.
       advantage_bound: largest TPR - FPR of any attack; None if it is not known.
+      unit: what num_examples counts.
 
     Returns:
       One phrase per reason; empty if the guarantee is not vacuous.
@@ -162,9 +165,10 @@ def why_vacuous(
     elif epsilon > MAX_EPSILON:
         reasons.append(f"epsilon is above {MAX_EPSILON:g}")
     if delta >= 1 / (num_examples or _SMALL_DATA):
-        records = f"{num_examples:,}" if num_examples else f"{_SMALL_DATA} or more"
+        number = f"{num_examples:,}" if num_examples else f"{_SMALL_DATA} or more"
+        plural = "classes" if unit == "class" else f"{unit}s"
         reasons.append(
-            f"delta is at least 1/n for n = {records} records: publishing a random record in full "
+            f"delta is at least 1/n for n = {number} {plural}: publishing a random {unit} in full "
             "would satisfy it"
         )
     if advantage_bound is not None and advantage_bound > MAX_ADVANTAGE:

@@ -7,6 +7,7 @@ what was examined and draws no legal conclusion.
 
 from typing import NamedTuple
 
+from jaxpriv.reports import _phrases
 from jaxpriv.reports.findings import Entry, Report
 
 NIST = "NIST SP 800-226, Guidelines for Evaluating Differential Privacy Guarantees, 2025"
@@ -44,7 +45,8 @@ def nist(report: Report) -> list[Row]:
         Row(
             "Utility and bias",
             "Utility" if any(entry.utility for entry in report.entries) else None,
-            "Accuracy on non-members. Differences between groups of people are not examined.",
+            f"Accuracy on {_phrases.tested_on(report.unit)}. Differences between groups of people "
+            "are not examined.",
         ),
         Row(
             "Security and side channels",
@@ -83,8 +85,7 @@ def edpb(report: Report) -> list[Row]:
 def _parameters_text(report: Report, promises: list[Entry]) -> str:
     if not promises:
         return "No guarantee was stated."
-    unit = "one record" if report.unit == "record" else "one group"
-    text = f"Epsilon, delta, neighbouring relation and unit ({unit})."
+    text = f"Epsilon, delta, neighbouring relation and unit (one {report.unit})."
     if any(entry.promise is not None and entry.promise.is_claim for entry in promises):
         text += " They were claimed and not verified."
     return text

@@ -294,7 +294,7 @@ def _exposed(
     finite = np.nan_to_num(scores)
     # Among equal scores, records that more attacks flag come first.
     order = members[np.lexsort((-num_flags[members], -finite[members]))][:_NUM_EXPOSED]
-    if not unit.are_records:
+    if unit.kind == "group":
         labels = None
     if inputs is not None and not _pictures.are_pictures(inputs):
         inputs = None
@@ -352,7 +352,7 @@ def _audit(
         one_run_fdp=largest.one_run_fdp,
         delta=largest.delta,
         relation=largest.relation,
-        unit="group" if unit.kind == "group" else "record",
+        unit=unit.kind,
         confidence=comparison.corrected_confidence,
     )
 
@@ -375,7 +375,7 @@ def _slices(
     unit: units.Units,
 ) -> tuple[findings.Slices, ...]:
     partitions: dict[str, tuple[np.ndarray, list[Any] | None]] = {}
-    if evidence.labels is not None:
+    if evidence.labels is not None and unit.kind != "class":
         partitions["class"] = evidence.labels, None
     if evidence.correct is not None and evidence.logits is not None:
         prediction = np.where(evidence.correct, "correct", "wrong")

@@ -130,6 +130,8 @@ def model_sentences(entry: Entry, unit: Unit) -> list[str]:
         label = f"vacuous {label}" if entry.promise.vacuous else label
         note = ", which this report does not verify" if entry.promise.is_claim else ""
         text = guarantee_text(entry.promise.stated())
+        if unit == "class":  # published epsilons of classes use either relation
+            text = "; ".join(guarantee_text(each) for each in entry.promise.guarantees)
         sentences.append(f"{capitalised(label)}: {text}{note}.")
     sentences.append(attack_sentence(entry, unit))
     if entry.promise is not None and not entry.promise.vacuous:
@@ -153,7 +155,7 @@ def notes(entry: Entry, data: Data) -> list[str]:
         )
     if entry.utility is not None and not entry.utility.is_useful():
         lines.append(
-            f"This model is not useful: its accuracy on non-members, {percent(entry.utility.test)} "
+            f"This model is not useful: its test accuracy, {percent(entry.utility.test)} "
             f"({interval(entry.utility.test_interval, as_percent=True)}), is not measurably above "
             f"the {percent(entry.utility.majority)} of always predicting the most frequent class."
         )

@@ -35,13 +35,18 @@ def confidence_level(confidence: float) -> str:
 
 
 def unit_name(unit: Unit, size: int = 1) -> str:
-    """Returns the name of the unit of privacy: 'record' or 'group of up to 12 records'."""
-    return "record" if unit == "record" else f"group of up to {size} records"
+    """Returns the name of the unit of privacy: 'record', 'class', 'group of up to 12 records'."""
+    return f"group of up to {size} records" if unit == "group" else unit
 
 
 def units_name(unit: Unit) -> str:
-    """Returns the plural of the unit: 'records' or 'groups'."""
-    return f"{unit}s"
+    """Returns the plural of the unit: 'records', 'groups' or 'classes'."""
+    return "classes" if unit == "class" else f"{unit}s"
+
+
+def tested_on(unit: Unit) -> str:
+    """Returns the name of the records on which accuracy is measured."""
+    return "held-out records" if unit == "class" else "non-members"
 
 
 def relation_name(relation: Relation, unit: Unit = "record", size: int = 1) -> str:

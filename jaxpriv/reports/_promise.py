@@ -3,9 +3,6 @@
 import math
 from typing import TYPE_CHECKING
 
-import numpy as np
-from scipy import special
-
 from jaxpriv import accounting, identifiability
 from jaxpriv._names import RELATIONS, Relation
 from jaxpriv.metrics import verdict
@@ -42,7 +39,7 @@ def guarantee(
     Raises:
       ValueError: as `accounting.epsilon`.
     """
-    guarantees = [_record_guarantee(event, delta, each) for each in RELATIONS]
+    guarantees = [_guarantee(event, delta, each) for each in RELATIONS]
     unit: Unit = "record"
     if group_event is not None:
         unit = "group"
@@ -57,6 +54,38 @@ def guarantee(
         advantage_bound=stated.advantage_bound,
     )
     return Promise(unit=unit, relation=relation, guarantees=tuple(guarantees), vacuous=reasons)
+
+
+def class_guarantee(
+    event: "DpEvent", *, num_classes: int, largest: int, delta: float, relation: Relation
+) -> Promise:
+    """Bounds epsilon, advantage and belief for classes, under both relations.
+
+    Args:
+      event: event of the complete training, for neighbours that differ in a class.
+      num_classes: number of classes, empty ones included.
+      largest: number of records of the largest class.
+      delta: delta of both guarantees, in (0, 1).
+      relation: relation of the stated guarantee.
+
+    Returns:
+      The promise, with reasons if it is vacuous.
+
+    Raises:
+      ValueError: as `accounting.epsilon`.
+    """
+    guarantees = tuple(
+        _guarantee(event, delta, each, unit="class", size=largest) for each in RELATIONS
+    )
+    stated = next(g for g in guarantees if g.relation == relation)
+    reasons = verdict.why_vacuous(
+        epsilon=math.inf if stated.epsilon is None else stated.epsilon,
+        delta=delta,
+        num_examples=num_classes,
+        advantage_bound=stated.advantage_bound,
+        unit="class",
+    )
+    return Promise(unit="class", relation=relation, guarantees=guarantees, vacuous=reasons)
 
 
 def claimed(*, epsilon: float, delta: float, relation: Relation, num_members: int) -> Promise:
@@ -90,46 +119,14 @@ def claimed(*, epsilon: float, delta: float, relation: Relation, num_members: in
     )
 
 
-def group_epsilon(
-    event: "DpEvent", *, size: int, delta: float, relation: Relation, record_epsilon: float
-) -> float:
-    """Bounds epsilon for neighbours that differ in a group of up to `size` records.
-
-    A mechanism that is (e, d)-DP for a record is (size e, d (1 + exp(e) + ... +
-    exp((size - 1) e)))-DP for a group. The function returns the smallest epsilon on a grid of e.
-
-    Args:
-      event: event of the complete training, for neighbours that differ in a record.
-      size: number of records of the group; >= 1.
-      delta: delta of the guarantee.
-      relation: neighbouring relation.
-      record_epsilon: epsilon of a record at this delta.
-
-    Returns:
-      epsilon in nats; infinite if the conversion gives no bound.
-
-    References:
-      Vadhan, The Complexity of Differential Privacy, 2017, Lemma 2.2.
-    """
-    if size == 1:
-        return record_epsilon
-    # The best e is above the epsilon of a record, since its delta d must be smaller than `delta` by
-    # the factor of the conversion, which is at least `size`.
-    grid = np.linspace(record_epsilon, 6 * record_epsilon + 5, 400)
-    delta_at = accounting.delta_curve(event, epsilon=2 * record_epsilon, relation=relation)
-    log_terms = special.logsumexp(np.outer(grid, np.arange(size)), axis=1)
-    deltas = np.array([delta_at(float(epsilon)) for epsilon in grid])
-    with np.errstate(divide="ignore"):
-        meets = np.log(deltas) + log_terms <= math.log(delta)
-    return float(size * grid[np.argmax(meets)]) if meets.any() else math.inf
-
-
-def _record_guarantee(event: "DpEvent", delta: float, relation: Relation) -> Guarantee:
+def _guarantee(
+    event: "DpEvent", delta: float, relation: Relation, *, unit: Unit = "record", size: int = 1
+) -> Guarantee:
     epsilon = accounting.epsilon(event, delta=delta, relation=relation)
     is_bounded = math.isfinite(epsilon)
     return Guarantee(
-        unit="record",
-        size=1,
+        unit=unit,
+        size=size,
         relation=relation,
         epsilon=epsilon if is_bounded else None,
         unbounded=not is_bounded,
@@ -147,12 +144,8 @@ def _record_guarantee(event: "DpEvent", delta: float, relation: Relation) -> Gua
 def _group_guarantee(event: "DpEvent", record: Guarantee, *, size: int) -> Guarantee:
     epsilon = math.inf
     if record.epsilon is not None:
-        epsilon = group_epsilon(
-            event,
-            size=size,
-            delta=record.delta,
-            relation=record.relation,
-            record_epsilon=record.epsilon,
+        epsilon = accounting.group_epsilon(
+            event, size=size, delta=record.delta, relation=record.relation
         )
     is_bounded = math.isfinite(epsilon)
     # The advantage is a total variation distance, so the triangle inequality bounds that of a

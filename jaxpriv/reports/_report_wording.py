@@ -13,6 +13,7 @@ from jaxpriv.reports._phrases import (
     epsilon_text,
     interval,
     percent,
+    tested_on,
 )
 from jaxpriv.reports.findings import Data, Entry, Report, Training
 from jaxpriv.reports.settings import Unit
@@ -39,6 +40,16 @@ _TRAINING_LIMITS = (
 _GROUP_LIMIT = (
     "The guarantee for a group follows from that of a record by the group-privacy conversion at "
     "the largest group of the data, whose size is assumed to be public."
+)
+
+_CLASS_LIMITS = (
+    "The unit is a class: the attacks compare the classes that a model is trained on with those "
+    "that it is not. A model without DP predicts no class that it was not trained on, so they "
+    "succeed on it easily. The set of classes is assumed to be public.",
+    "The accuracy is that of a further model, trained in the same way on four fifths of the "
+    "records of every class and tested on the rest. The attacked model has half of the classes.",
+    "Epsilon of a class is stated under both relations; under replace_one, neighbours have other "
+    "records of one class.",
 )
 
 _RECORD_LIMIT = (
@@ -81,7 +92,7 @@ def _price(first: Entry, chosen: Entry, unit: Unit) -> str:
     if utility is None:
         return "The accuracy of the model is not known."
     accuracy = (
-        f"an accuracy of {percent(utility.test)} on non-members (95{NBSP}% interval "
+        f"an accuracy of {percent(utility.test)} on {tested_on(unit)} (95{NBSP}% interval "
         f"{interval(utility.test_interval, as_percent=True)})"
     )
     if chosen is first or first.utility is None:
@@ -208,6 +219,8 @@ def limits(data: Data, *, unit: Unit, trained: bool) -> tuple[str, ...]:
         )
     if unit == "group" and trained:
         lines.append(_GROUP_LIMIT)
+    if unit == "class":
+        lines += _CLASS_LIMITS
     lines += [f"Not covered by epsilon: {sentence}" for sentence in data.not_private]
     return tuple(lines)
 
@@ -226,7 +239,7 @@ def _membership_text(report: Report) -> str:
     data = report.data
     if not data.by_coin:
         return "As stated in the file; how members were chosen is not known."
-    unit = "record" if report.unit == "record" else "group"
+    unit = report.unit
     if not report.settings.trains:
         return (
             f"As stated in the file; according to its owner, a fair coin decided for each {unit} "
@@ -234,7 +247,8 @@ def _membership_text(report: Report) -> str:
         )
     return (
         f"A fair coin for each {unit} decided whether the model is trained on it; the remaining "
-        f"{data.num_nonmembers:,} records serve as test set and as non-members. "
+        f"{data.num_nonmembers:,} records serve as "
+        f"{'' if unit == 'class' else 'test set and as '}non-members. "
         f"{data.num_population:,} further records are used by no model; some attacks need them."
     )
 

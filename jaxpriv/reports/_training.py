@@ -7,7 +7,7 @@ import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,13 +15,13 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
-from jaxpriv import accounting, grads, sampling, training
+from jaxpriv import _keys, accounting, grads, sampling, training
 from jaxpriv._types import Params
 from jaxpriv.attacks.evidence import Evidence
 from jaxpriv.reports import _networks, _promise
 from jaxpriv.reports._networks import Network
 from jaxpriv.reports.findings import Promise, Training
-from jaxpriv.reports.partition import Partition
+from jaxpriv.reports.partition import Partition, hold_out
 from jaxpriv.reports.settings import Settings
 from jaxpriv.reports.subjects import Subject
 
@@ -46,14 +46,15 @@ class Recipe(NamedTuple):
 
     target_epsilon, noise_multiplier: parameters of DP-SGD; None without DP.
     schedule: optimiser and number of steps.
-    make_alg: makes the algorithm from the number of members and the hyper-parameters, here None.
+    make_alg: makes the algorithm from the number of members and, if a class is the unit, their
+      labels, otherwise None.
     """
 
     name: str
     target_epsilon: float | None
     noise_multiplier: float | None
     schedule: _Schedule
-    make_alg: Callable[[int, None], training.Algorithm]
+    make_alg: Callable[[int, Any], training.Algorithm]
 
 
 def recipes(
@@ -83,8 +84,8 @@ def recipes(
             "mixes the examples of a batch; replace BatchNorm by GroupNorm for DP-SGD."
         )
 
-    def without_dp(size: int, hyper: None) -> training.Algorithm:
-        del hyper
+    def without_dp(size: int, labels: Any) -> training.Algorithm:
+        del labels
         if network.batch_loss is not None:
             sampler = sampling.fixed_batch(size, batch_size=_batch_size(size, settings))
             return training.stateful_sgd(network.batch_loss, plain.optimizer, sampler)
@@ -96,7 +97,9 @@ def recipes(
         assert settings.delta is not None
         assert settings.relation is not None
         noise_multiplier = accounting.calibrate(
-            _sampler(num_members, partition, settings),
+            _private_sampler(
+                num_members, _labels(partition, partition.is_member), partition, settings
+            ),
             steps=private.steps,
             epsilon=epsilon,
             delta=settings.delta,
@@ -104,16 +107,25 @@ def recipes(
         )
 
         def with_dp(
-            size: int, hyper: None, noise_multiplier: float = noise_multiplier
+            size: int, labels: Any, noise_multiplier: float = noise_multiplier
         ) -> training.Algorithm:
-            del hyper
+            sampler = _private_sampler(size, labels, partition, settings)
+            if isinstance(sampler, sampling.ByClass):
+                # One class at a time, so that classes which are not sampled take no time.
+                grad = grads.clipped_grad(
+                    network.loss, clip_norm=settings.clip_norm, microbatch_size=1
+                )
+                return training.class_dpsgd(
+                    grad, private.optimizer, sampler, noise_multiplier=noise_multiplier
+                )
             grad = grads.clipped_grad(network.loss, clip_norm=settings.clip_norm)
-            sampler = _sampler(size, partition, settings)
             return training.dpsgd(
                 grad, private.optimizer, sampler, noise_multiplier=noise_multiplier
             )
 
         name = f"DP-SGD, epsilon {epsilon:g}"
+        if partition.units.kind == "class":
+            name = f"Class-level {name}"
         result.append(Recipe(name, epsilon, noise_multiplier, private, with_dp))
     return result
 
@@ -147,15 +159,19 @@ def train(
     )
     y = records.pool.y
     init_key, target_key, shadow_key = jax.random.split(key, 3)
-    members = np.flatnonzero(records.is_member)
-    state, _ = training.fit(
-        target_key,
-        recipe.make_alg(len(members), None),
-        network.init(init_key),
-        (jnp.asarray(x[members]), jnp.asarray(y[members])),
-        steps=recipe.schedule.steps,
-        checkpoints=_checkpoints(checkpoints, "target"),
-    )
+
+    def fit(key: PRNGKeyArray, is_trained: Bool[np.ndarray, " n"], name: str) -> Params:
+        state, _ = training.fit(
+            key,
+            recipe.make_alg(int(is_trained.sum()), _labels(records, is_trained)),
+            network.init(init_key),
+            (jnp.asarray(x[is_trained]), jnp.asarray(y[is_trained])),
+            steps=recipe.schedule.steps,
+            checkpoints=_checkpoints(checkpoints, name),
+        )
+        return state.params
+
+    params = fit(target_key, records.is_member, "target")
     shadow_params = training.shadows.train(
         shadow_key,
         recipe.make_alg,
@@ -163,21 +179,28 @@ def train(
         (jnp.asarray(x), jnp.asarray(y)),
         is_member=shadow_is_member,
         steps=recipe.schedule.steps,
+        hyper=(lambda members: jnp.asarray(y)[members]) if records.units.kind == "class" else None,
         chunk=_SHADOWS_PER_CHUNK,
         checkpoints=_checkpoints(checkpoints, "shadows"),
     )
 
-    target_params = jax.tree.map(lambda leaf: leaf[None], state.params)
-    evaluate = functools.partial(_evaluate, network, target_params, shadow_params)
+    evaluate = functools.partial(_evaluate, network, _one_model(params), shadow_params)
+    tested = None
+    if records.units.kind == "class":
+        test_key, fit_key = jax.random.split(_keys.named(key, "tested"))
+        is_trained = ~hold_out(_keys.numpy_rng(test_key), records.units)
+        tested_params = _one_model(fit(fit_key, is_trained, "tested"))
+        outputs = _evaluate(network, tested_params, tested_params, x, y)
+        tested = dataclasses.replace(outputs, shadow_logits=None, inputs=None), is_trained
 
     def predict(key: PRNGKeyArray, rows: np.ndarray) -> Array:
         del key
-        return network.apply(state.params, jnp.asarray(rows))
+        return network.apply(params, jnp.asarray(rows))
 
     evidence = dataclasses.replace(
         evaluate(x, y),
         shadow_is_member=shadow_is_member,
-        unit_id=records.units.index if records.units.kind == "group" else None,
+        unit_id=None if records.units.kind == "record" else records.units.index,
         population=evaluate(population_x, records.population.y),
         predict=predict if settings.tokens is None else None,  # token ids are not perturbed
     )
@@ -185,10 +208,16 @@ def train(
         name=recipe.name,
         evidence=evidence,
         is_member=records.is_member,
-        training=_describe(recipe, network, settings, num_members=len(members)),
+        training=_describe(recipe, network, settings, records),
         promise=promise(recipe, records, settings),
         rows=records.rows,
+        tested=tested,
     )
+
+
+def _one_model(params: Params) -> Params:
+    """Adds a leading axis of size 1, as that of several models."""
+    return jax.tree.map(lambda leaf: leaf[None], params)
 
 
 def _evaluate(
@@ -215,7 +244,15 @@ def promise(recipe: Recipe, partition: Partition, settings: Settings) -> Promise
     if recipe.noise_multiplier is None or settings.delta is None or settings.relation is None:
         return None
     num_members = int(partition.is_member.sum())
-    algorithm = recipe.make_alg(num_members, None)
+    algorithm = recipe.make_alg(num_members, _labels(partition, partition.is_member))
+    if partition.units.kind == "class":
+        return _promise.class_guarantee(
+            algorithm.event(recipe.schedule.steps),
+            num_classes=partition.pool.num_classes,
+            largest=partition.units.largest,
+            delta=settings.delta,
+            relation=settings.relation,
+        )
     group_event, largest_group = None, 1
     if partition.units.kind == "group":
         largest_group = partition.units.largest
@@ -256,15 +293,17 @@ def _batch_size(size: int, settings: Settings) -> int:
 
 
 def _describe(
-    recipe: Recipe, network: Network, settings: Settings, *, num_members: int
+    recipe: Recipe, network: Network, settings: Settings, partition: Partition
 ) -> Training:
     has_state = network.batch_loss is not None
     is_private = recipe.noise_multiplier is not None
     name = recipe.schedule.description
+    private_name = f"{'class-level ' if partition.units.kind == 'class' else ''}DP-SGD with {name}"
+    num_members = int(partition.is_member.sum())
     return Training(
         model=network.description,
         inputs=network.inputs,
-        optimizer=f"DP-SGD with {name}" if is_private else name,
+        optimizer=private_name if is_private else name,
         learning_rate=recipe.schedule.learning_rate,
         steps=recipe.schedule.steps,
         sampling_prob=None if has_state else settings.sampling_prob,
@@ -273,6 +312,27 @@ def _describe(
         clip_norm=settings.clip_norm if is_private else None,
         target_epsilon=recipe.target_epsilon,
     )
+
+
+def _labels(
+    partition: Partition, is_trained: Bool[np.ndarray, " n"]
+) -> Int[np.ndarray, " k"] | None:
+    """Returns the labels of the records that a model is trained on, if a class is the unit."""
+    return partition.pool.y[is_trained] if partition.units.kind == "class" else None
+
+
+def _private_sampler(
+    size: int, labels: Any, partition: Partition, settings: Settings
+) -> sampling.Poisson | sampling.ByClass:
+    """Returns the sampler of a private training: of classes if they are the unit."""
+    if partition.units.kind == "class":
+        return sampling.by_class(
+            labels,
+            num_classes=partition.pool.num_classes,
+            sampling_prob=settings.sampling_prob,
+            rows=partition.units.largest,
+        )
+    return _sampler(size, partition, settings)
 
 
 def _sampler(size: int, partition: Partition, settings: Settings) -> sampling.Poisson:

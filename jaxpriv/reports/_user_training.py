@@ -41,6 +41,8 @@ def check(train: Train, settings: Settings) -> None:
     if not callable(train):
         raise ValueError(f"Expected train(key, records) as a function, got {type(train).__name__}.")
     settings.refuse(_OF_OUR_TRAINING, "for a training of the user's")
+    if settings.unit == "class":
+        raise ValueError("Expected the unit record or group for a training of the user's.")
 
 
 def train(

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import PRNGKeyArray, Shaped
+from jaxtyping import Bool, PRNGKeyArray, Shaped
 
 import jaxpriv
 from jaxpriv import _keys, _progress, units
@@ -162,7 +162,7 @@ def assemble(
     return _report(
         settings,
         partition.describe(dataset, records),
-        "group" if records.units.kind == "group" else "record",
+        records.units.kind,
         blind,
         entries,
         started,
@@ -239,8 +239,7 @@ def assemble_outputs(
         folders=folders,
         log=log,
     )
-    kind: Unit = "group" if unit.kind == "group" else "record"
-    return _report(settings, described, kind, blind, entries, started)
+    return _report(settings, described, unit.kind, blind, entries, started)
 
 
 def examine(
@@ -291,7 +290,7 @@ def examine(
     """
     entries = []
     for defence in (None, *defences):
-        name, attack_key, evidence = _behind(key, subject, defence)
+        name, attack_key, evidence, tested = _behind(key, subject, defence)
         log(f"{name}: attacking")
         result = _assessment.assess(
             attack_key,
@@ -323,7 +322,7 @@ def examine(
                 defence=None if defence is None else defence.title,
                 training=subject.training,
                 promise=subject.promise,
-                utility=_assessment.utility(evidence, subject.is_member, unit),
+                utility=_assessment.utility(*(tested or (evidence, subject.is_member)), unit),
                 findings=result,
                 recommendation=_recommend(result, subject.promise, game=None),
                 evidence=file,
@@ -334,16 +333,29 @@ def examine(
     return entries
 
 
-def _behind(
-    key: PRNGKeyArray, subject: Subject, defence: Defence | None
-) -> tuple[str, PRNGKeyArray, evidence_lib.Evidence]:
-    """Returns the name of a subject behind a defence, the key of its attacks, and the evidence."""
+class _Behind(NamedTuple):
+    """A subject behind a defence: its name, the key of its attacks, and the defended outputs."""
+
+    name: str
+    key: PRNGKeyArray
+    evidence: evidence_lib.Evidence
+    tested: tuple[evidence_lib.Evidence, Bool[np.ndarray, " n"]] | None
+
+
+def _behind(key: PRNGKeyArray, subject: Subject, defence: Defence | None) -> _Behind:
+    """Puts a subject behind a defence of its outputs, or behind none."""
     if defence is None:
-        return subject.name, key, subject.evidence
+        return _Behind(subject.name, key, subject.evidence, subject.tested)
     assert defence.respond is not None
     name = f"{subject.name}, {defence.title}"
     attack_key, respond_key = jax.random.split(_keys.named(key, name))
-    return name, attack_key, evidence_lib.defended(respond_key, subject.evidence, defence.respond)
+    evidence = evidence_lib.defended(respond_key, subject.evidence, defence.respond)
+    tested = None
+    if subject.tested is not None:
+        outputs, is_trained = subject.tested
+        tested_key = _keys.named(respond_key, "tested")
+        tested = evidence_lib.defended(tested_key, outputs, defence.respond), is_trained
+    return _Behind(name, attack_key, evidence, tested)
 
 
 class _Training(NamedTuple):

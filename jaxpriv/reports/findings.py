@@ -62,7 +62,7 @@ _Interval = tuple[_Share, _Share]
 class Metrics:
     """Success of an attack; the fields are those of `metrics.Membership`.
 
-    num_members, num_nonmembers: numbers of attacked units, which are records or groups.
+    num_members, num_nonmembers: numbers of attacked units: records, groups or classes.
     """
 
     auc: _Share
@@ -167,9 +167,9 @@ class Histogram:
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
 class Exposed:
-    """A member record or group with a high score of the strongest attack.
+    """A member record, group or class with a high score of the strongest attack.
 
-    row: number of the record, or of the first record of the group, in the data; from 0.
+    row: number of the record, or of the first record of the group or class, in the data; from 0.
     label: class of the record; None for groups and without labels.
     score: score of the strongest attack.
     num_flags: number of attacks whose score exceeds that of all but 1 % of the non-members.
@@ -243,7 +243,7 @@ class Findings:
 class Guarantee:
     """An upper bound on epsilon for one unit and one neighbouring relation.
 
-    size: number of records of the unit, for groups that of the largest group.
+    size: number of records of the unit, for groups and classes that of the largest.
     rho_beta: largest posterior belief for equal priors.
     violation_probability: bound on the probability that the belief exceeds rho_beta; None if
       there is none.
@@ -265,8 +265,8 @@ class Promise:
     """Guarantees of a training, of which the report states one.
 
     unit, relation: unit and neighbouring relation of the stated guarantee.
-    guarantees: guarantees for records and, if groups are the unit, for groups, under both
-      relations.
+    guarantees: guarantees for records and, if groups are the unit, for groups, or else for classes,
+      under both relations.
     vacuous: reasons why the stated guarantee does not protect; empty if it does.
     is_claim: whether the guarantee was stated by the user, and not accounted for.
     """
@@ -320,7 +320,8 @@ class Utility:
 
     train: accuracy on members.
     test: accuracy on non-members, with a 95 % interval (Clopper and Pearson; for groups, Korn and
-      Graubard).
+      Graubard). If a class is the unit, both are those of a model trained on a part of every class
+      and tested on the rest.
     majority: accuracy on non-members of always predicting the most frequent class of the members.
     """
 

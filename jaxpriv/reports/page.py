@@ -288,7 +288,7 @@ def _utility(report: Report) -> str:
     return plots.intervals_svg(
         [name for name, _ in measured],
         [plots.Intervals("", points)],
-        x="accuracy on non-members (dotted: most frequent class)",
+        x=f"accuracy on {_phrases.tested_on(report.unit)} (dotted: most frequent class)",
         mark=measured[0][1].majority,
     )
 

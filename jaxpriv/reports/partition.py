@@ -14,10 +14,13 @@ from jaxpriv.data import Dataset, num_duplicates
 from jaxpriv.reports.findings import Data
 from jaxpriv.reports.settings import Unit
 
-__all__ = ["Partition", "describe", "partition_records"]
+__all__ = ["Partition", "describe", "hold_out", "partition_records"]
 
 _POPULATION_SHARE = 0.1
-_MIN_RECORDS, _MIN_GROUPS = 40, 8
+_MIN_RECORDS, _MIN_GROUPS, _MIN_CLASSES = 40, 8, 20
+_TEST_SHARE = 0.2
+"""Share of each class that is held out for accuracy, if a class is the unit."""
+
 _MIN_PER_SIDE = 5
 """Smallest number of members and of non-members, for the folds of the blind attack."""
 
@@ -47,7 +50,7 @@ def partition_records(
 
     Args:
       key: PRNG key.
-      dataset: at least 40 records, and at least 8 groups if groups are the unit.
+      dataset: at least 40 records, and at least 8 groups or 20 classes if those are the unit.
       unit: unit of privacy; None takes groups if the data have them, and records otherwise.
       max_records: number of records to use at most, drawn as whole units; None uses all.
 
@@ -55,8 +58,8 @@ def partition_records(
       Pool, membership and population; the records of a unit are never separated.
 
     Raises:
-      ValueError: if there are too few records or groups, or if groups are the unit and the data
-        have none.
+      ValueError: if there are too few records, groups or classes, or if groups are the unit and
+        the data have none.
 
     Example:
       >>> import jax
@@ -71,9 +74,11 @@ def partition_records(
     dataset = dataset.subset(used)
     if len(dataset) < _MIN_RECORDS:
         raise ValueError(f"Expected at least {_MIN_RECORDS} records, got {len(dataset)}.")
-    all_units = units.of_records(len(dataset), kind=unit, group=dataset.group)
-    if all_units.kind == "group" and all_units.num_units < _MIN_GROUPS:
-        raise ValueError(f"Expected at least {_MIN_GROUPS} groups, got {all_units.num_units}.")
+    all_units = units.of_records(len(dataset), kind=unit, group=dataset.group, labels=dataset.y)
+    fewest = {"record": 0, "group": _MIN_GROUPS, "class": _MIN_CLASSES}[all_units.kind]
+    if all_units.num_units < fewest:
+        plural = "classes for the unit 'class'" if all_units.kind == "class" else "groups"
+        raise ValueError(f"Expected at least {fewest} {plural}, got {all_units.num_units}.")
     # The population is drawn first, so that one fair coin per remaining unit decides membership,
     # which the one-run audit requires.
     population_key, coin_key = jax.random.split(key)
@@ -84,7 +89,7 @@ def partition_records(
     if smaller < _MIN_PER_SIDE:
         raise ValueError(
             f"Expected at least {_MIN_PER_SIDE} members and non-members, got {smaller}: "
-            "too few records, or groups that are too large."
+            f"too few records, or {'classes' if unit == 'class' else 'groups'} that are too large."
         )
     return Partition(
         pool=dataset.subset(~is_population),
@@ -103,8 +108,37 @@ def _draw_records(
     if max_records is None or max_records >= len(dataset):
         return np.arange(len(dataset))
     rng = _keys.numpy_rng(_keys.named(key, "records"))
-    all_units = units.of_records(len(dataset), kind=unit, group=dataset.group)
+    all_units = units.of_records(len(dataset), kind=unit, group=dataset.group, labels=dataset.y)
     return units.draw(rng, all_units, sizes={"used": max_records})["used"]
+
+
+def hold_out(rng: np.random.Generator, classes: units.Units) -> Bool[np.ndarray, " n"]:
+    """Draws a fifth of the records of each class, on which accuracy is measured.
+
+    Args:
+      rng: random generator.
+      classes: class of each of n records.
+
+    Returns:
+      Whether each record is held out: at least one of each class with two.
+
+    Example:
+      >>> classes = units.classes(np.repeat([0, 1, 2], [10, 3, 1]))
+      >>> held_out = hold_out(np.random.default_rng(0), classes)
+      >>> np.bincount(classes.index, held_out).tolist()
+      [2.0, 1.0, 0.0]
+    """
+    counts = np.maximum(1, np.round(_TEST_SHARE * classes.sizes))
+    counts = np.minimum(counts, classes.sizes - 1)
+    order = rng.permutation(classes.num_records)
+    order = order[np.argsort(classes.index[order], kind="stable")]
+    rank = (
+        np.arange(classes.num_records)
+        - (np.cumsum(classes.sizes) - classes.sizes)[classes.index[order]]
+    )
+    result = np.zeros(classes.num_records, bool)
+    result[order] = rank < counts[classes.index[order]]
+    return result
 
 
 def describe(dataset: Dataset, partition: Partition) -> Data:

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from jaxpriv._names import RELATIONS, Relation
+from jaxpriv._names import RELATIONS, Relation, UnitKind
 
 __all__ = ["PRESETS", "Missing", "Settings", "Unit", "read_toml"]
 
-Unit = Literal["record", "group"]
+Unit = UnitKind
 """Units of privacy of a report."""
 
 Missing = Literal["refuse", "drop", "median"]
@@ -100,7 +100,8 @@ class Settings:
     title: str | None = None
     """Title of the page. Default: the name of the data."""
     unit: Unit | None = None
-    """Unit of privacy. Default: group where the data have groups, else record."""
+    """Unit of privacy. Default: group where the data have groups, else record. With class, the
+    private models are trained by class-level DP-SGD, on data with at least 20 classes."""
     defence: tuple[str, ...] = ()
     """Defence(s) of the outputs of the model without DP, as NAME or NAME:ARG=VALUE,ARG=VALUE."""
     shadows: int = 16
@@ -108,9 +109,9 @@ class Settings:
     width: int | None = None
     """Width of the hidden layer of a preset. Default: 256 (mlp), else 64."""
     sampling_prob: float = 0.1
-    """Probability that a batch contains a given record."""
+    """Probability that a batch contains a given record, or class where that is the unit."""
     clip_norm: float = 1.0
-    """Clip norm of the per-example gradients of DP-SGD."""
+    """Clip norm of the per-example gradients of DP-SGD, or of the mean gradient of a class."""
     steps: int | None = None
     """Number of DP-SGD steps. Default: that of the model file, else 400."""
     learning_rate: float | None = None

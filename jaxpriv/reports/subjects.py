@@ -26,6 +26,9 @@ class Subject(NamedTuple):
     is_member: whether the model was trained on each record.
     training, promise: training and guarantee; None if unknown.
     rows: number of each record in the user's data; None if the records are all of the data.
+    tested: outputs of a model trained in the same way on a part of the records of every class, and
+      whether each record is in that part. Where a class is the unit, it measures the accuracy;
+      None otherwise.
     """
 
     name: str
@@ -34,6 +37,7 @@ class Subject(NamedTuple):
     training: Training | None
     promise: Promise | None
     rows: Int[np.ndarray, " n"] | None = None
+    tested: tuple[Evidence, Bool[np.ndarray, " n"]] | None = None
 
 
 def from_scores(path: str | os.PathLike[str]) -> Subject:

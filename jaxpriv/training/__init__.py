@@ -6,6 +6,7 @@ from jaxpriv.training import (
     averaging,
     budget,
     checkpoint,
+    class_level,
     loop,
     many,
     shadows,
@@ -17,6 +18,7 @@ from jaxpriv.training.algorithms import Algorithm, AlgorithmState, SgdInfo, dpsg
 from jaxpriv.training.averaging import AveragedState, averaged
 from jaxpriv.training.budget import Budget
 from jaxpriv.training.checkpoint import Checkpoints, SavedCheckpoint
+from jaxpriv.training.class_level import class_dpsgd
 from jaxpriv.training.loop import Evaluation, History, fit
 from jaxpriv.training.many import ManyInfo, Strategy, fit_many
 from jaxpriv.training.stateful import BatchLoss, Variables, stateful_sgd
@@ -45,6 +47,8 @@ __all__ = [
     "averaging",
     "budget",
     "checkpoint",
+    "class_dpsgd",
+    "class_level",
     "dpsgd",
     "fit",
     "fit_many",

@@ -13,9 +13,19 @@ _ALGORITHM = ("init", "update", "sampler", "event")
 
 
 def check_sampler(sampler: object) -> None:
-    """Raises ValueError unless the argument has the attributes of a sampler."""
+    """Raises ValueError unless the argument has the attributes of a sampler of records."""
     names = ("num_examples", "expected_batch_size", "sample", "event")
     _check.attributes(names, "sampling.poisson(...)", sampler=sampler)
+    if hasattr(sampler, "num_units"):
+        raise ValueError(
+            f"Expected a sampler of records such as sampling.poisson(...), got "
+            f"{type(sampler).__name__}, a sampler of classes: use training.class_dpsgd."
+        )
+
+
+def check_class_sampler(sampler: object) -> None:
+    """Raises ValueError unless the argument has the attributes of a sampler of classes."""
+    _check.attributes(("num_units", "classes", "sample"), "sampling.by_class(...)", sampler=sampler)
 
 
 def check_optimizer(optimizer: object) -> None:
@@ -72,3 +82,10 @@ def check_rows(data: PyTree, alg: Any) -> None:
                 f"Expected {alg.sampler.num_examples} records as in the sampler, "
                 f"got shape {leaf.shape} as {name}."
             )
+
+
+def describe_losses(losses: PyTree) -> str:
+    """Describes the value of a loss for one example, from the values of several."""
+    if not hasattr(losses, "shape"):
+        return f"a {type(losses).__name__}"
+    return f"shape {losses.shape[1:]}"

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from jaxpriv import accounting
+from jaxpriv import _types, accounting
 from jaxpriv.accounting import _large_delta
 from jaxpriv.training.algorithms import Algorithm
 from jaxpriv.training.budget import Budget
@@ -42,7 +42,9 @@ def steps_within(alg: Algorithm, budget: Budget, steps: int) -> int:
     Raises:
       ValueError: if the budget does not allow one step.
     """
-    _large_delta.warn(budget.delta, alg.sampler.num_examples, stacklevel=4)
+    size = _types.num_units(alg.sampler)
+    if size is not None:
+        _large_delta.warn(budget.delta, size, stacklevel=4)
     with _without_delta_warning():
         allowed = accounting.max_steps(
             alg.event,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jaxpriv import _check
 from jaxpriv._types import Batch, Loss, Params, Sampler
@@ -122,7 +122,7 @@ def sgd(
         if getattr(losses, "shape", None) != mask.shape:
             raise ValueError(
                 "Expected loss(params, example, key) to return a scalar, "
-                f"got {_one_example(losses)} for one example."
+                f"got {_arguments.describe_losses(losses)} for one example."
             )
         return jnp.where(mask, losses, 0).sum(), losses
 
@@ -214,13 +214,6 @@ def dpsgd(
         return sampler.event(noise_multiplier=noise_multiplier, steps=steps)
 
     return Algorithm(_initialiser(optimizer), update, sampler, event)
-
-
-def _one_example(losses: PyTree) -> str:
-    """Describes the value of a loss for one example."""
-    if not hasattr(losses, "shape"):
-        return f"a {type(losses).__name__}"
-    return f"shape {losses.shape[1:]}"
 
 
 def _initialiser(optimizer: optax.GradientTransformation) -> Callable[[Params], State]:

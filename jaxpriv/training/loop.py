@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray, PyTree
 
-from jaxpriv import _check, _progress
+from jaxpriv import _check, _progress, _types
 from jaxpriv._types import Params
 from jaxpriv.training import _arguments, _identity, _scan, _spending
 from jaxpriv.training._run import PartialRun, RunCheckpointer
@@ -188,7 +188,8 @@ def _train(
 
 def _chunks(alg: Algorithm, start: int, steps: int) -> tuple[list[int], int]:
     """Divides the steps into chunks of at most an epoch; returns their ends and their length."""
-    epoch = max(_MIN_CHUNK, round(alg.sampler.num_examples / alg.sampler.expected_batch_size))
+    size = _types.num_units(alg.sampler) or alg.sampler.num_examples
+    epoch = max(_MIN_CHUNK, round(size / alg.sampler.expected_batch_size))
     length = math.ceil((steps - start) / math.ceil((steps - start) / epoch))
     return [min(first + length, steps) for first in range(start, steps, length)], length
 

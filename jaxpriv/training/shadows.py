@@ -13,7 +13,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, Shaped
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from jaxpriv import _check, units
 from jaxpriv._types import Params
@@ -62,6 +62,7 @@ def train(
     *,
     is_member: Bool[np.ndarray, "m n"],
     steps: int,
+    hyper: Callable[[Int[np.ndarray, "g k"]], PyTree] | None = None,
     chunk: int | None = None,
     strategy: Literal["auto", "vmap", "map"] = "auto",
     checkpoints: Checkpoints | None = None,
@@ -70,11 +71,13 @@ def train(
 
     Args:
       key: PRNG key.
-      make_alg: `make_alg(k, None)`, the algorithm for k members, as for `fit_many`.
+      make_alg: `make_alg(k, hyper)`, the algorithm for k members, as for `fit_many`.
       init: `init(key)`, the initial parameters.
       data: the pool; pytree with leading axis n.
       is_member: the members of each model, as from `halves`.
       steps: number of steps of every model.
+      hyper: `hyper(members)`, the hyper-parameters of models with the members [g, k], with leading
+        axis g, such as the labels for `sampling.by_class`. None gives every model None.
       chunk: number of models in one program, as for `fit_many`.
       strategy: as for `fit_many`.
       checkpoints: folder of checkpoints, as for `fit_many`.
@@ -113,6 +116,7 @@ def train(
             data,
             members=members,
             steps=steps,
+            hyper=None if hyper is None else hyper(members),
             chunk=chunk,
             strategy=strategy,
             checkpoints=_subfolder(checkpoints, int(size)),

@@ -205,6 +205,18 @@ def test_plain_jax_and_unused_leaves(keys):
     assert not result.total["unused"].any()
 
 
+def test_a_scalar_bias_in_a_vmap(keys):
+    """vmap adds a scalar to an array without a broadcast, so their ranks differ."""
+    (key,) = keys(1)
+    params = {"w": jnp.arange(5.0), "b": jnp.float32(0.5)}
+
+    def loss(params, x, key):
+        return jnp.sum(jax.vmap(lambda row: params["w"] @ row + params["b"])(x) ** 2)
+
+    result = jax.jit(grads.clipped_grad(loss, clip_norm=1.0))(params, X, MASK, key)
+    oracles.assert_same_sum(result, oracles.clipped_sum(loss, params, X, MASK, key, clip_norm=1.0))
+
+
 @pytest.mark.parametrize("make", [grads.clipped_grad, grads.explicit_clipped_grad])
 @pytest.mark.parametrize("bad", oracles.slow_after(1, [jnp.nan, jnp.inf, 3e38]))
 def test_a_non_finite_example_contributes_zero(make, bad, keys):

@@ -189,3 +189,74 @@ def test_large_logits_are_stored_as_signals(tmp_path, monkeypatch):
         )
     page = reports.render(examples.make_report(entry))
     assert "has signals in place of its logits" in page
+
+
+def people(num_classes=24, per_class=6):
+    """A data set in which each class is a person."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(num_classes), per_class)
+    x = rng.normal(size=(num_classes, 5))[labels] + 0.1 * rng.normal(size=(len(labels), 5))
+    return data.Dataset(
+        x=x.astype(np.float32), y=labels, name="people", num_classes=num_classes, source="made"
+    )
+
+
+CLASS_SETTINGS = dataclasses.replace(
+    SETTINGS, unit="class", delta=1e-3, sampling_prob=0.3, defence=()
+)
+
+
+@pytest.fixture(scope="module")
+def of_classes():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(accounting, "calibrate", lambda *_, **__: 4.0)
+        return assembly.assemble(KEY, people(), CLASS_SETTINGS, attacks=examples.cheap_attacks())
+
+
+def test_a_report_on_classes_has_class_level_dp_under_both_relations(of_classes):
+    plain, private = of_classes.entries
+    assert (of_classes.unit, plain.promise) == ("class", None)
+    assert private.name == "Class-level DP-SGD, epsilon 8"
+    assert private.training.optimizer == "class-level DP-SGD with Adam"
+    event = accounting.poisson_event(
+        noise_multiplier=private.training.noise_multiplier, sampling_prob=0.3, steps=2
+    )
+    expected = accounting.epsilon_by_relation(event, delta=1e-3)
+    assert [(g.unit, g.size) for g in private.promise.guarantees] == [("class", 6)] * 2
+    for one in private.promise.guarantees:
+        assert one.epsilon == pytest.approx(getattr(expected, one.relation))
+    page = reports.render(of_classes)
+    for text in ("one class added or removed", "one class replaced", "held-out records"):
+        assert text in page
+    assert "group" not in reports.summary(of_classes)
+
+
+def test_classes_are_members_as_a_whole_and_accuracy_is_on_held_out_records(of_classes):
+    pool = 24 - 3  # a tenth of the records is set aside
+    for entry in of_classes.entries:
+        metrics = entry.findings.strongest_attack().metrics
+        assert metrics.num_members + metrics.num_nonmembers == pool
+        assert entry.findings.audit.unit == "class"
+        assert {exposed.label for exposed in entry.findings.exposed} <= set(range(24))
+        assert "class" not in {slices.by for slices in entry.findings.slices}
+        # A model that is tested on classes it has not seen would have no chance at all.
+        assert entry.utility.majority < 2 / pool
+
+
+@pytest.mark.slow
+def test_the_accuracy_on_classes_is_that_of_a_model_trained_on_all_of_them():
+    settings = dataclasses.replace(
+        CLASS_SETTINGS, epsilon=(), no_dp=True, delta=None, relation=None, width=32,
+        plain_steps=60, plain_learning_rate=0.05,
+    )  # fmt: skip
+    report = assembly.assemble(KEY, people(), settings, attacks=examples.cheap_attacks())
+    (entry,) = report.entries
+    assert entry.utility.test > 0.8
+    assert entry.findings.strongest_attack().metrics.auc > 0.9
+    assert entry.recommendation == "do_not_publish"
+
+
+def test_a_training_of_the_users_has_no_accuracy_by_class():
+    settings = Settings(no_dp=True, unit="class", shadows=4)
+    with pytest.raises(ValueError, match="Expected the unit record or group"):
+        assembly.assemble(KEY, people(), settings, train=lambda key, records: None)

@@ -67,6 +67,7 @@ def test_a_population_takes_no_group_larger_than_a_tenth_where_others_are(digits
         (20, None, None, "at least 40 records, got 20"),
         (120, np.arange(120) // 30, None, "at least 8 groups, got 4"),
         (120, None, "group", "Expected groups in digits"),
+        (400, None, "class", "at least 20 classes for the unit 'class', got 10"),
         (100, np.minimum(np.arange(100), 8), None, "groups that are too large"),
     ],
 )

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from jaxpriv import accounting, sampling
-from jaxpriv.accounting import gaussian
 from jaxpriv.reports import _promise
 
 SAMPLER = sampling.poisson(500, sampling_prob=0.1)
@@ -54,28 +53,6 @@ def test_a_vacuous_guarantee_has_a_reason(changes, reason):
     assert any(reason in phrase for phrase in promise.vacuous)
 
 
-@pytest.mark.parametrize("size", [2, 3, 5])
-def test_group_epsilon_bounds_the_exact_one_of_gaussians(size):
-    """A group of k moves a full-batch sum by k clip norms: k mu in place of mu."""
-    mu, delta = 0.5, 1e-5
-    event = accounting.poisson_event(noise_multiplier=1 / mu, sampling_prob=1.0, steps=1)
-    record = gaussian.epsilon(delta, mu=mu)
-    bound = _promise.group_epsilon(
-        event, size=size, delta=delta, relation="add_or_remove_one", record_epsilon=record
-    )
-    exact = gaussian.epsilon(delta, mu=size * mu)
-    assert exact < bound < 2 * exact
-    step = bound / size
-    converted = gaussian_delta(step, mu) * sum(math.exp(i * step) for i in range(size))
-    assert 0.5 * delta < converted <= delta * (1 + 1e-9)
-
-
-def gaussian_delta(epsilon, mu):
-    from scipy.stats import norm
-
-    return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
-
-
 def test_groups_are_less_protected_than_records():
     event, promise = make(
         noise_multiplier=8.0,
@@ -100,3 +77,18 @@ def test_a_group_too_large_for_the_conversion_is_unbounded():
     assert promise.stated().unbounded
     assert np.isfinite(promise.stated().advantage_bound)
     assert promise.vacuous
+
+
+def test_classes_have_guarantees_of_their_own_under_both_relations():
+    event = accounting.poisson_event(noise_multiplier=1.6, sampling_prob=0.2, steps=100)
+    promise = _promise.class_guarantee(
+        event, num_classes=40, largest=12, delta=1e-3, relation="replace_one"
+    )
+    assert promise.stated().epsilon == pytest.approx(9.9114, rel=5e-3)
+    assert promise.of("add_or_remove_one").epsilon == pytest.approx(4.8793, rel=5e-3)
+    assert {(g.unit, g.size) for g in promise.guarantees} == {("class", 12)}
+    assert promise.vacuous == ()
+    few = _promise.class_guarantee(
+        event, num_classes=40, largest=12, delta=0.03, relation="add_or_remove_one"
+    )
+    assert any("1/n for n = 40 classes" in reason for reason in few.vacuous)

@@ -111,7 +111,7 @@ def test_a_toml_file_holds_the_fields(tmp_path):
         ("no_dp = 1", "Expected no_dp as bool, got 1"),
         ("shadows = true", "Expected shadows as int, got True"),
         ('epsilon = ["2"]', "Expected epsilon as float, got '2'"),
-        ('unit = "class"', "Expected unit to be one of record, group, got 'class'"),
+        ('unit = "person"', "Expected unit to be one of record, group, class, got 'person'"),
         ('relation = "x"', "Expected relation to be one of add_or_remove_one, replace_one"),
         ("relation = 3", "Expected relation as str, got 3"),
         ("plain_steps = 1\nplain-steps = 2", "Expected 'plain-steps' once"),
