@@ -158,7 +158,7 @@ class Settings:
             raise ValueError("Expected neither --epsilon, --delta nor --relation with --no-dp.")
         if self.epsilon and (self.delta is None or self.relation is None):
             raise ValueError("Expected --delta and --relation with --epsilon.")
-        if self.repetitions is not None and self.unit == "group":
+        if self.repetitions is not None and self.unit in ("group", "class"):
             raise ValueError(
                 "Expected --unit record for --repetitions, whose adversary identifies one record."
             )

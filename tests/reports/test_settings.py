@@ -29,6 +29,7 @@ PROMISE = {"epsilon": (2.0,), "delta": 1e-4, "relation": "replace_one"}
         ({"steps": 0}, "steps > 0"),
         ({"repetitions": 0}, "repetitions > 0"),
         ({"repetitions": 9, "unit": "group"}, "Expected --unit record for --repetitions"),
+        ({"repetitions": 9, "unit": "class"}, "Expected --unit record for --repetitions"),
     ],
 )
 def test_impossible_settings_are_refused(changes, message):
