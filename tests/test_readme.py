@@ -59,6 +59,22 @@ def test_the_recipe_for_a_training_of_another_framework_runs():
     assert re.search(r"[12] of 2 attacks find", printed_by(recipe, "command_line.md"))
 
 
+def test_the_recipe_for_model_inversion_runs():
+    page = (ROOT / "docs" / "attacks.md").read_text("utf8").split("## Beyond membership")[1]
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    assert "restarts=2" in code
+    x = np.random.default_rng(0).random((6, 28, 28, 1)).astype(np.float32)
+    names = {
+        "key": jax.random.key(0),
+        "predict": lambda image: x[:3].reshape(3, -1) @ image.reshape(-1),
+        "labels": np.arange(3),
+        "x": x,
+        "y": np.arange(6) % 3,
+    }
+    exec(compile(code.replace("restarts=2", "restarts=2, steps=2"), "attacks.md", "exec"), names)
+    assert names["result"].best.shape == (3, 28, 28, 1)
+
+
 def run_recipe(framework, **names):
     """Runs the first block of code after the name of a framework; returns what it stores."""
     text = README.split("## Your own model and data")[1].split(f"\n{framework}", 1)[1]

@@ -64,7 +64,8 @@ def run(settings: Settings) -> dict[str, Any]:
     model = models.CNN(num_classes=settings.classes)
     params = model.init(jax.random.key(0), jnp.zeros(_SHAPE))
     last = params["params"]["Dense_1"]
-    params["params"]["Dense_1"] = {"kernel": _LOGIT_SCALE * last["kernel"], "bias": last["bias"]}
+    kernel = _LOGIT_SCALE * jnp.asarray(last["kernel"])
+    params["params"]["Dense_1"] = {"kernel": kernel, "bias": last["bias"]}
     rows, losses = [], {}
     for name, attack in _attacks(functools.partial(model.apply, params), settings).items():
         times, losses[name] = timed(attack, repeats=settings.repeats)

@@ -169,7 +169,8 @@ def impute(
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     values = attribute.values(population_inputs)
-    if len(np.unique(values)) < 2:
+    present = np.unique(values)
+    if len(present) < 2:
         raise ValueError("Expected two or more values of the attribute in the population, got one.")
     known, target = (
         _with_labels(attribute, *side)
@@ -185,7 +186,7 @@ def impute(
     # OpenMP's threads wait for each other after every split: minutes where a core is busy.
     with threadpoolctl.threadpool_limits(1, "openmp"):
         model.fit(known, values)
-        probabilities[:, model.classes_] = model.predict_proba(target)
+        probabilities[:, present] = model.predict_proba(target)
     floored = np.maximum(probabilities, 0.5 / len(known))
     return np.log(floored / floored.sum(axis=1, keepdims=True))
 

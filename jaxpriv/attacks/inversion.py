@@ -16,7 +16,8 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Integer, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Int, Integer, PRNGKeyArray
 
 from jaxpriv import _check, signals
 
@@ -203,7 +204,7 @@ FACES = Settings(
 
 def gradient_descent(
     predict: Predict,
-    label: int | Integer[Array, ""],
+    label: Integer[ArrayLike, ""],
     start: Float[Array, "*x"],
     *,
     steps: int,
@@ -256,7 +257,7 @@ def gradient_descent(
 
 def enhanced(
     predict: Predict,
-    label: int | Integer[Array, ""],
+    label: Integer[ArrayLike, ""],
     start: Float[Array, "*x"],
     *,
     settings: Settings,
@@ -319,7 +320,7 @@ def _box(w: Float[Array, "*x"]) -> Float[Array, "*x"]:
 
 
 def _one_minus_confidence(
-    predict: Predict, label: int | Integer[Array, ""], x: Float[Array, "*x"]
+    predict: Predict, label: Integer[ArrayLike, ""], x: Float[Array, "*x"]
 ) -> Float[Array, ""]:
     """Computes 1 - f_label(x), without cancellation where the confidence is near 1."""
     logits = predict(x)
@@ -425,7 +426,7 @@ class Target:
     shape: tuple[int, ...]
 
 
-Run = Callable[[PRNGKeyArray, Target, Integer[Array, " k"]], Inversion]
+Run = Callable[[PRNGKeyArray, Target, Integer[Array | np.ndarray, " k"]], Inversion]
 """`run(key, target, labels [k]) -> Inversion`, whose arrays have the leading axis k."""
 
 
@@ -564,7 +565,9 @@ _START_STD = 0.1
 def _from_starts(attack: Callable[..., Inversion], restarts: int) -> Run:
     """Makes the run of an attack: all labels and starts at once, and the best start of each."""
 
-    def run(key: PRNGKeyArray, target: Target, labels: Integer[Array, " k"]) -> Inversion:
+    def run(
+        key: PRNGKeyArray, target: Target, labels: Integer[Array | np.ndarray, " k"]
+    ) -> Inversion:
         if target.predict is None:
             raise ValueError("Expected a target with predict, got none.")
         shape = (restarts, *target.shape)
