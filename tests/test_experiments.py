@@ -12,7 +12,9 @@ FAST = (
     "attacks/leaderboard",
     "audit/calibration",
     "benchmarks/dpsgd_libraries",
-    "bernau2021/table2",
+    "bernau2021/table3",
+    "report/learning_rates",
+    "zhang2020/epsilons",
 )
 """One of each folder; the others are slow tests."""
 

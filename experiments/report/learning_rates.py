@@ -11,6 +11,7 @@ images of digits from top to bottom, tokens their grey values, and `motifs` are 
 tokens, whose class is the motif of three tokens at a random place.
 """
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -33,27 +34,25 @@ class Settings:
     """
 
     problems: tuple[str, ...]
-    rates: tuple[float, ...] = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02)
+    rates: tuple[float, ...] = (0.0005, 0.001, 0.002, 0.005, 0.01)
     epsilons: tuple[float | None, ...] = (None, 8.0, 2.0)
     delta: float = 1e-4
     num_members: int = 1000
     num_test: int = 700
-    seeds: int = 2
+    seeds: int = 1
     steps: int = 400
     plain_steps: int = 600
 
 
-PROBLEMS = (
-    "mlp digits", "mlp mnist5k", "cnn digits", "cnn mnist5k", "rnn digits", "rnn mnist5k",
-    "transformer digits", "transformer motifs",
-)  # fmt: skip
+PROBLEMS = ("mlp digits", "mlp mnist5k", "rnn digits", "transformer motifs", "cnn mnist5k")
+ALL_PROBLEMS = (*PROBLEMS, "cnn digits", "rnn mnist5k", "transformer digits")
 PRESETS = {
     "smoke": Settings(
-        problems=("mlp digits",), rates=(0.01,), num_members=50, num_test=50, seeds=1, steps=3,
+        problems=("mlp digits",), rates=(0.01,), epsilons=(None,), num_members=50, num_test=50,
         plain_steps=3,
     ),
     "cpu": Settings(problems=PROBLEMS),
-    "paper": Settings(problems=PROBLEMS, seeds=5),
+    "paper": Settings(problems=ALL_PROBLEMS, seeds=5),
 }  # fmt: skip
 SAMPLING_PROB, CLIP_NORM, RELATION = 0.1, 1.0, "add_or_remove_one"
 MOTIF_LENGTH, SEQUENCE_LENGTH, NUM_MOTIFS, VOCABULARY = 3, 24, 4, 16
@@ -74,6 +73,7 @@ def run(settings: Settings) -> dict[str, Any]:
         problem = _problem(name)
         for epsilon in settings.epsilons:
             accuracies, losses = _train(problem, epsilon, settings)
+            print(f"{name}, epsilon {epsilon}: {accuracies.mean(1).round(3)}", file=sys.stderr)
             for i, rate in enumerate(settings.rates):
                 rows.append(
                     {
