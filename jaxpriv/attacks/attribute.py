@@ -41,6 +41,9 @@ __all__ = [
 _LOG_FLOOR = -30.0
 """Smallest log probability of a label, about that of outputs without finite logits."""
 
+_LEAF_PENALTY, _BOOSTING_ROUNDS = 10.0, 40
+"""Squared penalty of the leaves in `impute`, and the number of trees for each value."""
+
 _PENALTY = 1e-3
 """Weight of the squared coefficients in `fit`, so that they are finite for separable records."""
 
@@ -181,7 +184,13 @@ def impute(
             f"Expected a population of {target.shape[1] - 1 + len(attribute.columns)} columns, "
             f"got {known.shape[1] - 1 + len(attribute.columns)}."
         )
-    model = HistGradientBoostingClassifier(random_state=int(rng.integers(2**31)))
+    # Without a penalty the leaves of a value that few records have grow without bound, and the
+    # other values are imputed no better than by chance.
+    model = HistGradientBoostingClassifier(
+        l2_regularization=_LEAF_PENALTY,
+        max_iter=_BOOSTING_ROUNDS,
+        random_state=int(rng.integers(2**31)),
+    )
     probabilities = np.zeros((len(target), len(attribute.codes)))
     # OpenMP's threads wait for each other after every split: minutes where a core is busy.
     with threadpoolctl.threadpool_limits(1, "openmp"):

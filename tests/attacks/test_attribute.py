@@ -105,6 +105,30 @@ def shadows(rng, *, num_models, values, memory, is_member=None):
     return np.stack([z, np.zeros_like(z)], axis=-1), is_member
 
 
+def test_a_value_of_two_records_leaves_the_others_to_be_imputed():
+    rng = np.random.default_rng(0)
+    size = attribute.Attribute.one_hot([2, 3, 4, 5])
+
+    def draw(n, *, num_rare):
+        value = rng.integers(3, size=n)
+        features = np.stack([value + rng.normal(0, 0.3, n), rng.integers(2, size=n)], axis=1)
+        value[:num_rare] = 3
+        return np.concatenate([features, np.eye(4)[value]], axis=1), value
+
+    known, _ = draw(8000, num_rare=2)
+    new, value = draw(500, num_rare=0)
+    log_p = attribute.impute(
+        rng,
+        new,
+        np.zeros(500, int),
+        attribute=size,
+        population_inputs=known,
+        population_labels=np.zeros(8000, int),
+    )
+    # 0.16; without a penalty of the leaves 0.5, as those of the rare value exceed all others.
+    assert -log_p[np.arange(500), value].mean() < 0.25
+
+
 @pytest.mark.parametrize("memory", [0.0, 2.0])
 def test_shadow_models_reveal_the_attribute_only_if_the_model_memorised_it(memory):
     rng = np.random.default_rng(0)
