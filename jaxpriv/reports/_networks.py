@@ -31,6 +31,14 @@ _TOKENS = "token ids"
 _WIDTH, _WIDTHS = 64, {"mlp": 256}
 """Default width of a preset."""
 
+_LEARNING_RATES = {
+    "mlp": (0.01, 0.003),
+    "cnn": (0.005, 0.001),
+    "rnn": (0.01, 0.005),
+    "transformer": (0.002, 0.001),
+}
+"""Default learning rates of Adam of a preset, with and without DP."""
+
 _TRAINING_FLAGS = ("train", "training", "is_training")
 """Arguments of a linen module that are True in training."""
 
@@ -153,8 +161,9 @@ def _preset(name: str, example: Array, num_classes: int, settings: Settings) -> 
         module = models.Classifier(num_tokens=settings.tokens, num_classes=num_classes, width=width)
         text = f"transformer with {module.num_layers} layers of width {width}"
     network = _of_linen(module, example, text)
-    if name == "cnn":
-        return network._replace(learning_rate=0.005)
+    # Chosen on public and generated data, see experiments/report/learning_rates.
+    private_rate, plain_rate = _LEARNING_RATES[name]
+    network = network._replace(learning_rate=private_rate, plain_learning_rate=plain_rate)
     if name != "mlp":
         return network
     # The records of a multilayer perceptron are rows of numbers.
@@ -162,8 +171,8 @@ def _preset(name: str, example: Array, num_classes: int, settings: Settings) -> 
     return flat._replace(
         apply=lambda params, x: flat.apply(params, x.reshape(len(x), -1)),
         loss=lambda params, record, key: flat.loss(params, (record[0].reshape(-1), record[1]), key),
-        learning_rate=0.01,
-        plain_learning_rate=0.003,
+        learning_rate=private_rate,
+        plain_learning_rate=plain_rate,
     )
 
 

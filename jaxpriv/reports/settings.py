@@ -115,11 +115,12 @@ class Settings:
     steps: int | None = None
     """Number of DP-SGD steps. Default: that of the model file, else 400."""
     learning_rate: float | None = None
-    """Learning rate of DP-SGD with Adam. Default: 0.01 (mlp), 0.005 (cnn), else 0.002."""
+    """Learning rate of DP-SGD with Adam. Default: 0.01 (mlp, rnn), 0.005 (cnn), else
+    0.002."""
     plain_steps: int | None = None
     """Number of steps without DP. Default: that of the model file, else 600."""
     plain_learning_rate: float | None = None
-    """Learning rate of Adam without DP. Default: 0.003 (mlp), else 0.001."""
+    """Learning rate of Adam without DP. Default: 0.003 (mlp), 0.005 (rnn), else 0.001."""
     attack_steps: int = 1000
     """Number of training steps of each attack that trains a network."""
     repetitions: int | None = None
