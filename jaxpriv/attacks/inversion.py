@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, Integer, PRNGKeyArray
 
-from jaxpriv import _check, signals
+from jaxpriv import _check, _convolutions, signals
 
 __all__ = [
     "FACES",
@@ -394,7 +394,7 @@ def _minimise(
         steps_done=zero,
         stopped=jnp.zeros((), bool),
     )
-    end, losses = jax.lax.scan(step, first, jnp.arange(steps + 1))
+    end, losses = jax.lax.scan(_convolutions.for_loops(step), first, jnp.arange(steps + 1))
     return Inversion(
         best=end.best,
         loss=end.best_loss,

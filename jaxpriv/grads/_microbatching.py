@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PRNGKeyArray, PyTree
 
-from jaxpriv import _check, _tree
+from jaxpriv import _check, _convolutions, _tree
 from jaxpriv._types import Batch, Example, Keys, Loss, Params
 from jaxpriv.grads import _ghost_cost, _ghost_plan
 
@@ -82,5 +82,6 @@ def accumulate(
 
     first = jax.tree.map(lambda x: x[0], (*pieces, real))
     shapes = jax.eval_shape(lambda batch, keys, mask: sum_rows(batch, mask, keys), *first)
-    total, entries = jax.lax.scan(add, _tree.zeros(shapes[0]), (pieces, real))
+    body = _convolutions.for_loops(add)
+    total, entries = jax.lax.scan(body, _tree.zeros(shapes[0]), (pieces, real))
     return total, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:rows], entries)

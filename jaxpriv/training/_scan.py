@@ -6,7 +6,7 @@ import jax
 import optax
 from jaxtyping import Int, PRNGKeyArray, PyTree
 
-from jaxpriv import _tree
+from jaxpriv import _convolutions, _tree
 from jaxpriv.training.algorithms import Algorithm
 
 
@@ -41,7 +41,7 @@ def scan_steps(
         new, info = alg.update(update_key, state, _tree.take(data, rows), mask)
         return optax.tree.where(state.step < num_steps, new, state), info
 
-    return jax.lax.scan(step, state, length=length)
+    return jax.lax.scan(_convolutions.for_loops(step), state, length=length)
 
 
 def nonfinite_warning(dropped: int, rows: int) -> str:
