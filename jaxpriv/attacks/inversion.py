@@ -81,7 +81,7 @@ class EarlyStop:
     max_loss: loss at or below which the attack ends; None: no such loss.
 
     Raises:
-      ValueError: if patience is not a positive whole number, or there is no criterion.
+      ValueError: if patience is not a positive whole number, or both criteria are None.
 
     Example:
       >>> EarlyStop(patience=100).max_loss is None

@@ -51,7 +51,7 @@ def play(
       checkpoints: folder for training checkpoints; None saves none.
 
     Returns:
-      What the adversary finds.
+      The beliefs of the adversary, its advantage and a lower bound on epsilon.
     """
     assert recipe.noise_multiplier is not None
     assert settings.repetitions is not None
@@ -83,8 +83,8 @@ def _differing_records(
     measure = sensitivity.euclidean if settings.tokens is None else sensitivity.hamming
     members, nonmembers = (np.flatnonzero(records.is_member == side) for side in (True, False))
     if promise.relation == "add_or_remove_one":
-        found = sensitivity.removals(x[members], measure=measure, largest=1, smallest=0)
-        return int(members[found.records[0]]), None
+        removals = sensitivity.removals(x[members], measure=measure, largest=1, smallest=0)
+        return int(members[removals.records[0]]), None
     pairs = sensitivity.replacements(
         x[members], x[nonmembers], measure=measure, largest=1, smallest=0
     )
