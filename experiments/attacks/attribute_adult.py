@@ -1,13 +1,15 @@
 """Attribute inference on adult, beside imputation without the model.
 
 Run:       python -m experiments run attacks/attribute_adult --preset cpu
-Time:      smoke 30 s, cpu not run yet, paper not run yet
+Time:      smoke 20 s, cpu 3 min on two cores, paper not run yet
 Paper:     Jayaraman and Evans (2022): attacks on an attribute are seldom better than imputation
-Ours:      not run yet
+Ours:      without DP, occupation by `shadows`: +2.4 points for members (1.6 to 3.2), -2.2 for
+           non-members (-2.9 to -1.4); with epsilon 8 and 2 no interval lies above 0 (one target)
 
 A multilayer perceptron predicts the income. The attacker has the other columns and the label of a
 record and guesses its occupation (14 values) or race (5). `imputation` is gradient boosting on
-5,000 records of the attacker, without the model. `gain` is the accuracy of an attack less that of
+5,000 records of the attacker, without the model; it finds 33.4 % of the occupations and 86.5 % of
+the races. `gain` is the accuracy of an attack less that of
 imputation on the same records, for members and for non-members: a gain on both shows what the
 model learned of the population, a larger one on members what it memorised. `none` takes equal
 priors of the values, `imputed` those of imputation, and `shadows` weighs both by shadow models.
