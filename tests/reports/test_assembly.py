@@ -202,7 +202,7 @@ def people(num_classes=24, per_class=6):
 
 
 CLASS_SETTINGS = dataclasses.replace(
-    SETTINGS, unit="class", delta=1e-3, sampling_prob=0.3, defence=()
+    SETTINGS, unit="class", delta=1e-3, sampling_prob=0.3, defence=(), repetitions=None
 )
 
 
