@@ -127,6 +127,15 @@ def growth_mb_of_process(module: str, *words: str) -> float:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def mean_interval(values: Sequence[float], *, confidence: float) -> list[float]:
+    """Computes the mean, with the ends of its interval of Student's t."""
+    from scipy import stats
+
+    mean = statistics.fmean(values)
+    half = stats.t.ppf((1 + confidence) / 2, len(values) - 1) * stats.sem(values)
+    return [mean, float(mean - half), float(mean + half)]
+
+
 def ratio(times: dict[str, list[float]], name: str, base: str) -> float:
     """Returns the median over rounds of one function's time divided by another's."""
     return statistics.median(a / b for a, b in zip(times[name], times[base], strict=True))

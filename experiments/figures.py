@@ -49,7 +49,6 @@ def lines(
     x: str,
     y: str,
     columns: int = 3,
-    log_y: bool = False,
 ) -> str:
     """Draws lines in panels side by side; lines of equal names have one colour and legend."""
     names = list(dict.fromkeys(line.name for panel in panels.values() for line in panel))
@@ -61,8 +60,6 @@ def lines(
             if line.intervals:
                 low, high = np.transpose(np.asarray(line.intervals, float))
                 axes.fill_between(line.x, low, high, color=colour, alpha=0.15, lw=0)
-        if log_y:
-            axes.set_yscale("log")
 
     return _figure(panels, draw, x=x, y=y, columns=columns, legend=True)
 

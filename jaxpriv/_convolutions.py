@@ -16,6 +16,8 @@ from jax import lax
 from jax.extend import core
 from jax.extend.core import primitives
 
+from jaxpriv import _jaxprs
+
 _BODIES = {
     primitives.jit_p: ("jaxpr",),
     primitives.scan_p: ("jaxpr",),
@@ -52,27 +54,18 @@ def _evaluate(closed: core.ClosedJaxpr, args: Sequence[Any]) -> list[Any]:
     """Evaluates a jaxpr with its convolutions rearranged."""
     if not _is_affected(closed.jaxpr):
         return core.jaxpr_as_fun(closed)(*args)
-    jaxpr = closed.jaxpr
-    values = dict(zip(jaxpr.constvars, closed.consts, strict=True))
-    values |= zip(jaxpr.invars, args, strict=True)
-
-    def read(atom: Any) -> Any:
-        return atom.val if isinstance(atom, core.Literal) else values[atom]
-
-    for eqn in jaxpr.eqns:
-        operands = [read(atom) for atom in eqn.invars]
-        with eqn.ctx.manager:
-            if eqn.primitive is primitives.conv_general_dilated_p:
-                results = [_convolve(*operands, **eqn.params)]
-            else:
-                params = eqn.params
-                if _is_affected_eqn(eqn):
-                    bodies = _BODIES[eqn.primitive]
-                    params = params | {name: _rearranged(params[name]) for name in bodies}
-                results = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(params))
-                results = results if eqn.primitive.multiple_results else [results]
-        values |= zip(eqn.outvars, results, strict=True)
-    return [read(atom) for atom in jaxpr.outvars]
+    env = _jaxprs.Environment(closed, args)
+    for eqn in closed.jaxpr.eqns:
+        values = env.read(eqn.invars)
+        if not _is_affected_eqn(eqn):
+            results = _jaxprs.bind(eqn, values)
+        elif eqn.primitive is primitives.conv_general_dilated_p:
+            results = [_convolve(eqn, *values)]
+        else:
+            bodies = {name: _rearranged(eqn.params[name]) for name in _BODIES[eqn.primitive]}
+            results = _jaxprs.bind(eqn, values, **bodies)
+        env.write(eqn, results)
+    return env.read(closed.jaxpr.outvars)
 
 
 def _rearranged(body: Any) -> Any:
@@ -114,15 +107,15 @@ def _order(rank: int) -> lax.ConvDimensionNumbers:
     return lax.ConvDimensionNumbers(image, kernel, image)
 
 
-def _convolve(x: Any, kernel: Any, **params: Any) -> Any:
-    given: lax.ConvDimensionNumbers = params["dimension_numbers"]
+def _convolve(eqn: core.JaxprEqn, x: Any, kernel: Any) -> Any:
+    given: lax.ConvDimensionNumbers = eqn.params["dimension_numbers"]
     batch, features, *space = given.lhs_spec
     out, into, *kernel_space = given.rhs_spec
-    result = primitives.conv_general_dilated_p.bind(
+    operands = (
         lax.transpose(x, (batch, *space, features)),
         lax.transpose(kernel, (*kernel_space, into, out)),
-        **params | {"dimension_numbers": _order(x.ndim)},
     )
+    (result,) = _jaxprs.bind(eqn, operands, dimension_numbers=_order(x.ndim))
     batch, features, *space = given.out_spec
     order = (batch, *space, features)
     return lax.transpose(result, sorted(range(x.ndim), key=order.__getitem__))

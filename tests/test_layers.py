@@ -10,7 +10,8 @@ import jaxpriv
 ROOT = Path(jaxpriv.__file__).parent
 LAYERS = [
     {"_names"},
-    {"_types", "_check", "_tree", "_keys", "_files", "_rounding", "_progress", "_convolutions"},
+    {"_types", "_check", "_tree", "_keys", "_files", "_rounding", "_progress", "_jaxprs"},
+    {"_convolutions"},
     {"units"},
     {"signals", "grads", "sampling", "accounting", "metrics", "models", "envs", "data"},
     {"identifiability", "training"},

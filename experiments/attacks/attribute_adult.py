@@ -9,10 +9,10 @@ Ours:      without DP, occupation by `shadows`: +2.4 points for members (1.6 to 
 A multilayer perceptron predicts the income. The attacker has the other columns and the label of a
 record and guesses its occupation (14 values) or race (5). `imputation` is gradient boosting on
 5,000 records of the attacker, without the model; it finds 33.4 % of the occupations and 86.5 % of
-the races. `gain` is the accuracy of an attack less that of
-imputation on the same records, for members and for non-members: a gain on both shows what the
-model learned of the population, a larger one on members what it memorised. `none` takes equal
-priors of the values, `imputed` those of imputation, and `shadows` weighs both by shadow models.
+the races. `gain` is the accuracy of an attack less that of imputation on the same records, for
+members and for non-members: a gain on both shows what the model learned of the population, a larger
+one on members what it memorised. `none` takes equal priors of the values, `imputed` those of
+imputation, and `shadows` weighs both by shadow models.
 """
 
 from collections.abc import Callable

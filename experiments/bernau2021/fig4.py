@@ -47,11 +47,9 @@ PRESETS = {
 
 def run(settings: Settings) -> dict[str, Any]:
     """Plays the game on each neighbour of each available data set."""
-    rows, missing = [], []
-    for name, schedule in settings.schedules.items():
-        if games.available(name) is None:
-            missing.append(name)
-            continue
+    rows = []
+    schedules, missing = games.split_available(settings.schedules)
+    for name, schedule in schedules.items():
         rows += _rows(name, schedule, settings.counts[name])
     return {"global_sensitivity": games.CLIP_NORM, "missing": missing, "rows": rows}
 
@@ -61,7 +59,7 @@ def _rows(name: str, schedule: games.Schedule, count: int) -> list[dict[str, Any
     neighbours = games.neighbours(game, "add_or_remove_one", largest=count, smallest=count)
     ends = [f"largest {i + 1}" for i in range(count)]
     ends += [f"smallest {i + 1}" for i in reversed(range(count))]
-    found = []
+    samples = []
     for label, neighbour in zip(ends, neighbours, strict=True):
         repetitions = games.play(
             name,
@@ -71,8 +69,8 @@ def _rows(name: str, schedule: games.Schedule, count: int) -> list[dict[str, Any
             label=label.replace(" ", "-"),
             schedule=schedule,
         )
-        found.append(repetitions.local_sensitivity.ravel())
-    top, bottom = np.concatenate(found[:count]), np.concatenate(found[count:])
+        samples.append(repetitions.local_sensitivity.ravel())
+    top, bottom = np.concatenate(samples[:count]), np.concatenate(samples[count:])
     # The Mann-Whitney statistic counts the pairs whose first value is larger, and ties by half.
     share = stats.mannwhitneyu(top, bottom).statistic / (len(top) * len(bottom))
     return [
@@ -84,7 +82,7 @@ def _rows(name: str, schedule: games.Schedule, count: int) -> list[dict[str, Any
             "mean": float(values.mean()),
             "share_larger": float(share),
         }
-        for label, neighbour, values in zip(ends, neighbours, found, strict=True)
+        for label, neighbour, values in zip(ends, neighbours, samples, strict=True)
     ]
 
 

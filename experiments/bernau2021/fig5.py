@@ -40,11 +40,9 @@ PRESETS = {
 
 def run(settings: Settings) -> dict[str, Any]:
     """Collects the sensitivities of each available data set under each relation."""
-    rows, missing = [], []
-    for name, schedule in settings.schedules.items():
-        if games.available(name) is None:
-            missing.append(name)
-            continue
+    rows = []
+    schedules, missing = games.split_available(settings.schedules)
+    for name, schedule in schedules.items():
         for relation in settings.relations:
             repetitions = games.play(name, "global", relation, schedule=schedule)
             values = np.quantile(repetitions.local_sensitivity, (0.05, 0.5, 0.95), axis=0)

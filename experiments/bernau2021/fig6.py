@@ -37,11 +37,9 @@ PRESETS = {
 
 def run(settings: Settings) -> dict[str, Any]:
     """Collects beliefs and accuracies of each available data set in each cell."""
-    rows, missing = [], []
-    for name, schedule in settings.schedules.items():
-        if games.available(name) is None:
-            missing.append(name)
-            continue
+    rows = []
+    schedules, missing = games.split_available(settings.schedules)
+    for name, schedule in schedules.items():
         for cell in settings.cells:
             noise, relation = table2.CELLS[cell]
             repetitions = games.play(name, noise, relation, schedule=schedule)

@@ -60,11 +60,9 @@ AUDITS = ("from_sensitivities", "from_belief", "from_advantage")
 
 def run(settings: Settings) -> dict[str, Any]:
     """Plays the game at each rho_beta with each noise on each available data set."""
-    rows, missing = [], []
-    for name, schedule in settings.schedules.items():
-        if games.available(name) is None:
-            missing.append(name)
-            continue
+    rows = []
+    schedules, missing = games.split_available(settings.schedules)
+    for name, schedule in schedules.items():
         for noise in settings.noises:
             for rho in settings.rhos or games.TASKS[name].rhos:
                 is_shared = rho == games.RHO_BETA
@@ -102,7 +100,7 @@ def _row(name: str, noise: di.Noise, rho: float, repetitions: di.Repetitions) ->
         "advantage": list(observed),
         "advantage_of_mu": accounting.gaussian.advantage(mu),
         "rho_alpha": identifiability.classical_rho_alpha(epsilon, delta=delta),
-        "mi_advantage": _mean_with_interval(differences),
+        "mi_advantage": common.mean_interval(differences.tolist(), confidence=CONFIDENCE),
         "yeom": identifiability.yeom_rho_alpha(epsilon),
         "proposition_2": identifiability.proposition_2_rho_alpha(
             epsilon, false_positive_rate=false_positive_rate
@@ -112,15 +110,6 @@ def _row(name: str, noise: di.Noise, rho: float, repetitions: di.Repetitions) ->
 
 def _finite(value: float) -> float | None:
     return value if np.isfinite(value) else None
-
-
-def _mean_with_interval(values: np.ndarray) -> list[float]:
-    """Returns the mean with its interval of Student's t over the repetitions."""
-    from scipy import stats
-
-    mean, error = float(values.mean()), float(values.std(ddof=1) / len(values) ** 0.5)
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * error
-    return [mean, mean - half, mean + half]
 
 
 def plots(record: dict[str, Any]) -> dict[str, str]:

@@ -147,6 +147,13 @@ def available(name: str) -> str | None:
     return next((each for each in TASKS[name].names if listing[each].sources), None)
 
 
+def split_available(schedules: dict[str, Schedule]) -> tuple[dict[str, Schedule], list[str]]:
+    """Returns the schedules of the tasks whose data are available, and the other tasks."""
+    usable = {name: each for name, each in schedules.items() if available(name)}
+    return usable, [name for name in schedules if name not in usable]
+
+
+@functools.cache
 def load(name: str, *, num_records: int | None = None) -> Game:
     """Draws the sample of a task, of another size than the paper's if one is given."""
     task, data_name = TASKS[name], available(name)

@@ -58,12 +58,10 @@ CONFIDENCE = 0.95
 
 def run(settings: Settings) -> dict[str, Any]:
     """Plays the four games of each available data set."""
-    rows, missing = [], []
+    rows = []
+    schedules, missing = games.split_available(settings.schedules)
     num_local = 2 * len(settings.schedules)
-    for name, schedule in settings.schedules.items():
-        if games.available(name) is None:
-            missing.append(name)
-            continue
+    for name, schedule in schedules.items():
         for cell in settings.cells:
             (noise, relation), paper = CELLS[cell], PAPER[name][cell]
             corrected = 1 - (1 - CONFIDENCE) / (num_local if noise == "local" else 1)

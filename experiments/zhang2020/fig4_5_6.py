@@ -24,7 +24,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import stats
 
 from experiments import common
 from experiments.zhang2020 import victims
@@ -92,25 +91,23 @@ def _row(
     protection: Protection,
     noise_multiplier: float,
 ) -> dict[str, Any]:
-    accuracies, found, hits, images = [], [], [], []
+    accuracies, distances, hits, images = [], [], [], []
     for seed in range(settings.seeds):
         params = _train(digits, settings, protection, noise_multiplier, seed)
         accuracies.append(victims.accuracy(digits, params))
         best = np.asarray(victims.invert(params, settings.attack_steps).best)
         logits = victims.MODULE.apply(referee, jnp.asarray(best))
         hits.append((np.asarray(logits).argmax(-1) == np.arange(victims.NUM_CLASSES)).tolist())
-        found.append(victims.distances(digits, best).tolist())
+        distances.append(victims.distances(digits, best).tolist())
         images.append(best)
-    flat = np.ravel(found)
-    half = stats.t.ppf((1 + CONFIDENCE) / 2, len(flat) - 1) * stats.sem(flat)
     return {
         "protection": protection,
         "noise_multiplier": noise_multiplier,
         "epsilon": _epsilons(digits, settings, protection, noise_multiplier),
         "accuracies": accuracies,
         "accuracy": float(np.mean(accuracies)),
-        "distances": found,
-        "distance": [float(flat.mean()), float(flat.mean() - half), float(flat.mean() + half)],
+        "distances": distances,
+        "distance": common.mean_interval(np.ravel(distances).tolist(), confidence=CONFIDENCE),
         "reidentified": float(np.mean(hits)),
         "images": _png(images[0]),
         "wins": None,

@@ -1,8 +1,8 @@
-"""Operations on jaxprs that `jax.extend.core` lacks: trace, inline, evaluate."""
+"""Operations on the jaxpr of a loss that `jax.extend.core` lacks: trace, inline, analyse."""
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.extend import core
 from jaxtyping import PyTree
 
+from jaxpriv import _jaxprs
 from jaxpriv._types import Example, Loss, Params
 
 _INLINED = {"jit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr"}
@@ -58,37 +59,14 @@ def inline(closed: core.ClosedJaxpr) -> core.ClosedJaxpr:
 
 
 def _evaluate_inlined(closed: core.ClosedJaxpr, args: Sequence[Any]) -> list[Any]:
-    env = Environment(closed, args)
+    env = _jaxprs.Environment(closed, args)
     for eqn in closed.jaxpr.eqns:
         body = eqn.params.get(_INLINED.get(eqn.primitive.name, ""))
         if isinstance(body, core.ClosedJaxpr):
             env.write(eqn, _evaluate_inlined(body, env.read(eqn.invars)))
         else:
-            env.write(eqn, bind(eqn, env.read(eqn.invars)))
+            env.write(eqn, _jaxprs.bind(eqn, env.read(eqn.invars)))
     return env.read(closed.jaxpr.outvars)
-
-
-class Environment:
-    """The values of a jaxpr's variables while it is evaluated."""
-
-    def __init__(self, closed: core.ClosedJaxpr, args: Sequence[Any]):
-        self._values = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
-        self._values |= zip(closed.jaxpr.invars, args, strict=True)
-
-    def read(self, atoms: Iterable[Any]) -> list[Any]:
-        """Returns the values of variables and literals."""
-        return [a.val if isinstance(a, core.Literal) else self._values[a] for a in atoms]
-
-    def write(self, eqn: Any, values: Sequence[Any]) -> None:
-        """Stores the outputs of an equation."""
-        self._values |= zip(eqn.outvars, values, strict=True)
-
-
-def bind(eqn: Any, values: Sequence[Any]) -> list[Any]:
-    """Evaluates one equation, under the settings with which it was traced."""
-    with eqn.ctx.manager:
-        out = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(eqn.params))
-    return list(out) if eqn.primitive.multiple_results else [out]
 
 
 def used(jaxpr: core.Jaxpr) -> tuple[set[int], Counter[Any]]:

@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxpriv import _tree
-from jaxpriv.grads import _ghost_factors, _ghost_jaxpr
+from jaxpriv import _jaxprs, _tree
+from jaxpriv.grads import _ghost_factors
 from jaxpriv.grads._ghost_factors import Lookup, Outer, Unformed
 from jaxpriv.grads._ghost_plan import Delta, Plan, Region, Use
 from jaxpriv.grads._ghost_sites import Site
@@ -101,7 +101,7 @@ def _blank(region: Region, scans: tuple[int, ...] = ()) -> Tape:
 
 def _run(region: Region, args: Sequence[Any], perturbations: Tape) -> tuple[list[Any], Tape]:
     """Evaluates a region; returns its outputs and records."""
-    env = _ghost_jaxpr.Environment(region.closed, args)
+    env = _jaxprs.Environment(region.closed, args)
     inner: dict[int, Tape] = {}
     for i in sorted(region.live):
         eqn = region.closed.jaxpr.eqns[i]
@@ -112,7 +112,7 @@ def _run(region: Region, args: Sequence[Any], perturbations: Tape) -> tuple[list
         elif i in region.norms:
             outputs = [_with_norm(eqn, region.norms[i], perturbations.local[i], values)]
         else:
-            outputs = _ghost_jaxpr.bind(eqn, values)
+            outputs = _jaxprs.bind(eqn, values)
         for j, variable in enumerate(eqn.outvars):
             if variable in region.anchors:
                 outputs[j] = outputs[j] + perturbations.local[region.anchors[variable]]
@@ -162,7 +162,7 @@ def _with_norm(eqn: Any, site: Site, dummy: Array, values: list[Any]) -> Array:
     view, operands = jax.lax.stop_gradient(values[at]), values[:at] + values[at + 1 :]
 
     def product(operands, view):
-        return _ghost_jaxpr.bind(eqn, [*operands[:at], view, *operands[at:]])[0]
+        return _jaxprs.bind(eqn, [*operands[:at], view, *operands[at:]])[0]
 
     @jax.custom_vjp
     def evaluate(operands, view, dummy):

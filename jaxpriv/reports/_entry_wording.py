@@ -237,8 +237,7 @@ def audit_sentence(entry: Entry) -> str:
             f"{entry.name}: epsilon is at least {_rounding.down(audit.one_run, decimals=3)} at "
             f"delta = {audit.delta:g}, by {entry.findings.attack(audit.attack).title}"
         )
-    guarantee = None if entry.promise is None else entry.promise.of(audit.relation)
-    if guarantee and guarantee.epsilon is not None and audit.one_run > guarantee.epsilon:
+    if entry.promise is not None and entry.promise.is_exceeded(audit.one_run, audit.relation):
         text += ", which exceeds the guarantee"
     if audit.one_run_fdp is not None and audit.one_run_fdp > audit.one_run:
         bound = _rounding.down(audit.one_run_fdp, decimals=3)

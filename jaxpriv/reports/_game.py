@@ -5,9 +5,10 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int, PRNGKeyArray
+from jaxtyping import Int, PRNGKeyArray, Shaped
 
 from jaxpriv import audit, grads, sensitivity, training
+from jaxpriv._names import Relation
 from jaxpriv.audit import di
 from jaxpriv.reports import _networks
 from jaxpriv.reports._networks import Network
@@ -63,12 +64,14 @@ def play(
         noise="global",
         sampling_prob=settings.sampling_prob,
     )
-    first, second = _differing_records(records, settings, promise)
+    x = _networks.inputs(records.pool, settings)
+    measure = sensitivity.euclidean if settings.tokens is None else sensitivity.hamming
+    first, second = _differing_records(x, records, measure, promise.relation)
     repetitions = di.play(
         jax.random.split(key, settings.repetitions),
         trainer,
         network.init,
-        _pair(records, settings, first, second),
+        _pair(x, records, first, second),
         chunk=min(_CHUNK, settings.repetitions),
         checkpoints=None if checkpoints is None else training.Checkpoints(directory=checkpoints),
     )
@@ -76,13 +79,14 @@ def play(
 
 
 def _differing_records(
-    records: Partition, settings: Settings, promise: Promise
+    x: Shaped[np.ndarray, "n ..."],
+    records: Partition,
+    measure: sensitivity.dataset.Measure,
+    relation: Relation,
 ) -> tuple[int, int | None]:
     """Returns the positions in the pool of the member that differs and of its replacement."""
-    x = _networks.inputs(records.pool, settings)
-    measure = sensitivity.euclidean if settings.tokens is None else sensitivity.hamming
     members, nonmembers = (np.flatnonzero(records.is_member == side) for side in (True, False))
-    if promise.relation == "add_or_remove_one":
+    if relation == "add_or_remove_one":
         removals = sensitivity.removals(x[members], measure=measure, largest=1, smallest=0)
         return int(members[removals.records[0]]), None
     pairs = sensitivity.replacements(
@@ -91,8 +95,10 @@ def _differing_records(
     return int(members[pairs.records[0]]), int(nonmembers[pairs.candidates[0]])
 
 
-def _pair(records: Partition, settings: Settings, first: int, second: int | None) -> di.Pair:
-    x, y = _networks.inputs(records.pool, settings), records.pool.y.astype(np.int32)
+def _pair(
+    x: Shaped[np.ndarray, "n ..."], records: Partition, first: int, second: int | None
+) -> di.Pair:
+    y = records.pool.y.astype(np.int32)
     shared = np.flatnonzero(records.is_member & (np.arange(len(x)) != first))
 
     def record(position: int):

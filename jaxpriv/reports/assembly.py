@@ -447,9 +447,8 @@ def _recommend(
         audited = None if promise is None else promise.of(result.audit.relation)
     epsilon = None if promise is None else (audited or promise.stated()).epsilon
     if promise is not None and game is not None:
-        stated = promise.stated().epsilon
-        if stated is not None and game.epsilon_lower_bound > stated:
-            bound, epsilon = game.epsilon_lower_bound, stated
+        if promise.is_exceeded(game.epsilon_lower_bound, game.relation):
+            bound, epsilon = game.epsilon_lower_bound, promise.stated().epsilon
     return verdict.recommend(
         leaks=bool(result.leaks),
         promised_epsilon=epsilon,

@@ -284,6 +284,11 @@ class Promise:
                 return guarantee
         return None
 
+    def is_exceeded(self, bound: float, relation: Relation) -> bool:
+        """Returns whether a lower bound on epsilon is above the guarantee of its relation."""
+        guarantee = self.of(relation)
+        return guarantee is not None and guarantee.epsilon is not None and bound > guarantee.epsilon
+
     def stated(self) -> Guarantee:
         """Returns the guarantee of the report's unit under the report's relation."""
         guarantee = self.of(self.relation)
@@ -394,14 +399,10 @@ class Entry:
     scores: str | None = None
     game: Game | None = None
 
-    def exceeds_promise(self) -> bool:
-        """Returns whether a lower bound for every mechanism is above the guarantee."""
-        return self.exceeding_bound() is not None
-
     def exceeding_bound(self) -> tuple[float, float] | None:
-        """Returns a lower bound above the guarantee and its confidence; None if there is none.
+        """Returns a lower bound for every mechanism above the guarantee, and its confidence.
 
-        Each bound is compared with the guarantee under its own relation.
+        Each bound is compared with the guarantee under its own relation; None if none is above.
         """
         bounds: list[tuple[float, float, Relation]] = []
         audit, game = self.findings.audit, self.game
@@ -410,8 +411,7 @@ class Entry:
         if game is not None:
             bounds.append((game.epsilon_lower_bound, game.bound_confidence, game.relation))
         for bound, confidence, relation in bounds:
-            guarantee = None if self.promise is None else self.promise.of(relation)
-            if guarantee and guarantee.epsilon is not None and bound > guarantee.epsilon:
+            if self.promise is not None and self.promise.is_exceeded(bound, relation):
                 return bound, confidence
         return None
 

@@ -98,7 +98,7 @@ def test_a_promise_that_the_game_refutes_is_not_published(quiet):
     assert "by chance in at most 1.00" in text
     # Under its own relation, whose guarantee is weaker, the same bound refutes nothing.
     other = dataclasses.replace(game, relation="replace_one")
-    assert not dataclasses.replace(entry, game=other).exceeds_promise()
+    assert not dataclasses.replace(entry, game=other).exceeding_bound()
 
 
 def test_the_audit_states_what_it_assumes(leaky, quiet):
