@@ -5,8 +5,10 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+_MAX_ENTRIES_OF_JOINT_DRAW = 2**16
+"""Size of the largest leaf whose noise is part of one draw."""
 
 
 def accumulation_dtype(dtype: object) -> np.dtype:
@@ -20,10 +22,11 @@ def at_least_float32(x: Array) -> Array:
 
 
 def normal_like(key: PRNGKeyArray, tree: PyTree, *, std: float | Float[Array, ""]) -> PyTree:
-    """Draws N(0, std^2) for every entry, independently between leaves.
+    """Draws N(0, std^2) for every entry, independently.
 
-    Each leaf has its own key, so leaves of equal shape get different noise. The noise is drawn in
-    at least float32 whatever the type of the leaf: rounding to bfloat16 would coarsen it.
+    Small leaves are parts of one draw, since the program of a draw takes XLA longer to compile than
+    a layer; each large leaf has a key and a draw of its own, which bounds memory. The noise is
+    drawn in at least float32 whatever the type of the leaf: rounding to bfloat16 would coarsen it.
 
     Args:
       key: PRNG key.
@@ -33,8 +36,21 @@ def normal_like(key: PRNGKeyArray, tree: PyTree, *, std: float | Float[Array, ""
     Returns:
       A tree of noise, float32 or wider.
     """
-    noise = optax.tree.random_like(key, jax.tree.map(at_least_float32, tree))
-    return jax.tree.map(lambda x: jnp.asarray(std, x.dtype) * x, noise)
+    leaves, treedef = jax.tree.flatten(tree)
+    groups: dict[object, list[int]] = {}
+    for i, leaf in enumerate(leaves):
+        is_small = leaf.size <= _MAX_ENTRIES_OF_JOINT_DRAW
+        groups.setdefault(accumulation_dtype(leaf.dtype) if is_small else i, []).append(i)
+    noise = list(leaves)
+    for group_key, members in zip(
+        jax.random.split(key, max(1, len(groups))), groups.values(), strict=False
+    ):
+        dtype = accumulation_dtype(leaves[members[0]].dtype)
+        ends = np.cumsum([leaves[i].size for i in members])
+        drawn = jnp.asarray(std, dtype) * jax.random.normal(group_key, (int(ends[-1]),), dtype)
+        for i, part in zip(members, jnp.split(drawn, ends[:-1]), strict=True):
+            noise[i] = part.reshape(leaves[i].shape)
+    return jax.tree.unflatten(treedef, noise)
 
 
 def take(tree: PyTree, indices: Array) -> PyTree:
