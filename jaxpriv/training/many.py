@@ -117,6 +117,7 @@ def fit_many(
         state, info = _scan.scan_steps(alg, steps, key, start, data, jnp.int32(steps), members)
         return (state if keep is None else keep(state)), info
 
+    data = jax.tree.map(jnp.asarray, data)  # rows are gathered in the program
     program = jax.jit(
         jax.vmap(train) if resolved == "vmap" else lambda runs: jax.lax.map(train, runs)
     )

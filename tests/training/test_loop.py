@@ -243,3 +243,24 @@ def test_shadows_come_back_in_the_order_of_their_members(keys):
     )
     means = [np.asarray(X[:11])[row].mean(0) for row in is_member]
     np.testing.assert_allclose(params["w"], np.stack(means), rtol=1e-4, atol=1e-5)
+
+
+def test_data_may_be_numpy_arrays(keys):
+    """Rows are gathered inside the program, which NumPy arrays would not allow."""
+
+    def make(k, hyper):
+        return training.sgd(
+            lambda w, x, key: jnp.sum((w - x) ** 2), optax.sgd(0.1), sampling.full_batch(k)
+        )
+
+    members, start = np.array([[0, 1], [2, 3]]), jnp.zeros((2, 3))
+    args = keys(2), make, start
+    results = [
+        training.fit_many(*args, data, members=members, steps=2)[0].params
+        for data in (np.asarray(X[:4]), jnp.asarray(X[:4]))
+    ]
+    np.testing.assert_array_equal(*results)
+    (key,) = keys(1)
+    for data in (np.asarray(X[:2]), jnp.asarray(X[:2])):
+        state, _ = training.fit(key, make(2, None), jnp.zeros(3), data, steps=2)
+        assert np.isfinite(state.params).all()
