@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: report report-full test lint test-all docs clean
+.PHONY: report report-full test lint test-all audit-self docs clean
 
 report: .venv/.ready            ## a privacy report of models trained on real digits -> report/report.html
 	$(BIN)/jaxpriv report --epsilon 8 2 --delta 1e-4 --relation add_or_remove_one --out report --overwrite
@@ -16,6 +16,9 @@ test: .venv/.ready-test         ## everything that is not slow and needs no GPU
 
 test-all: .venv/.ready-test     ## the slow tests too, with XLA's full optimisation
 	JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(BIN)/python -m pytest -n $(WORKERS) -m "not gpu"
+
+audit-self: .venv/.ready        ## the probes of the bug zoo on the library's own DP-SGD
+	$(BIN)/python -m experiments run audit/own_step --preset cpu --out build
 
 lint: .venv/.ready-test         ## style and types
 	$(BIN)/ruff check .
