@@ -231,7 +231,8 @@ def residuals(
 ) -> PyTree[Float[Array, "t ..."]]:
     """Collects the noise of each step of a training.
 
-    Each step is done twice from one state, with the same batch: with noise and without.
+    Each step is done twice from one state, with the same batch: with noise and without. Noise of
+    earlier steps that the state remembers, as momentum does, is therefore not part of a residual.
 
     Args:
       keys: [t], one for each step.
