@@ -1,9 +1,9 @@
 """Audits the library's own DP-SGD by the probes of the bug zoo, as a user would audit theirs.
 
 Run:       python -m experiments run audit/own_step --preset cpu (or make audit-self)
-Time:      smoke 15 s, cpu not run yet
+Time:      smoke 40 s, cpu 2 min with one thread
 Expected:  no probe is flagged, with probability 95 % over all of them
-Ours:      not run yet
+Ours:      7 probes pass (cpu, 2026-11-29)
 
 For another training step, replace `zoo.library_algorithm` by a function that returns its
 `training.Algorithm`: init, update, sampler and the event that it claims.

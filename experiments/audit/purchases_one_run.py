@@ -45,7 +45,7 @@ PRESETS = {
     "smoke": Settings(
         num_records=200, num_canaries=30, steps=3, batch_size=50, trainings=1, width=8
     ),
-    "cpu": Settings(num_records=8000, num_canaries=1000, steps=200, batch_size=1000, trainings=3),
+    "cpu": Settings(num_records=8000, num_canaries=1000, steps=150, batch_size=500, trainings=2),
     "paper": Settings(
         num_records=20_000, num_canaries=1000, steps=1000, batch_size=2000, trainings=20
     ),
