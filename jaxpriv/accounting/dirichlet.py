@@ -74,9 +74,7 @@ class Dirichlet:
     num_classes: int
 
     def __post_init__(self) -> None:
-        _check.positive(
-            concentration=self.concentration, floor=self.floor, distance=self.distance
-        )
+        _check.positive(concentration=self.concentration, floor=self.floor, distance=self.distance)
         _check.positive_int(num_classes=self.num_classes)
         low, high = _CONCENTRATIONS
         if not low <= self.concentration <= high:

@@ -122,9 +122,7 @@ def sample_pairs(
     _check.positive_int(num_pairs=num_pairs, num_records=num_records, steps=steps)
     n = min(leaf.shape[0] for leaf in jax.tree.leaves(data))
     if n < num_records + 1:
-        raise ValueError(
-            f"Expected at least num_records + 1 = {num_records + 1} records, got {n}."
-        )
+        raise ValueError(f"Expected at least num_records + 1 = {num_records + 1} records, got {n}.")
     draw_key, run_key = jax.random.split(key)
     rng = _keys.numpy_rng(draw_key)
     are_disjoint = num_pairs * (num_records + 1) <= n
@@ -250,5 +248,3 @@ def _as_float(leaf: Array) -> Array:
 def _sum_of_squares(x: Float[Array, " d"]) -> Float[Array, ""]:
     blocks = jnp.pad(x, (0, -x.size % _BLOCK)).reshape(-1, _BLOCK)
     return jnp.sum(jnp.sum(jnp.square(blocks), axis=1))
-
-

@@ -249,9 +249,7 @@ def test_calibration_returns_the_largest_concentration(queries):
     k = dirichlet.calibrate(**target, **options, queries=queries)
 
     def epsilon(k):
-        return dirichlet.epsilon(
-            Dirichlet(concentration=k, **options), delta=1e-4, queries=queries
-        )
+        return dirichlet.epsilon(Dirichlet(concentration=k, **options), delta=1e-4, queries=queries)
 
     assert epsilon(k) <= target["epsilon"] < epsilon(1.01 * k)
 
