@@ -15,9 +15,9 @@ def rnnmia2022_printed_epsilon_no_guarantee(
 ) -> float:
     """Computes the epsilon of Lemma 1 on the Dirichlet mechanism as printed, which is NO guarantee.
 
-    2 k (1 - eta) - 3 + (k b / 2) |log(1 - (n - 1) tau) - log tau|. It is negative for a small k, and
-    the publication states neither b, eta nor tau for its experiments. `accounting.dirichlet` is
-    exact.
+    2 k (1 - eta) - 3 + (k b / 2) |log(1 - (n - 1) tau) - log tau|. It is negative for a small k,
+    and the publication states neither b, eta nor tau for its experiments. `accounting.dirichlet`
+    is exact.
 
     Args:
       concentration: k of Dir(k p).

@@ -313,8 +313,10 @@ def defended(
         logits = signals.shifted(logits)
         if queries == 1:
             return answer(key, logits)
-        repeated = (answer(each, logits) for each in jax.random.split(key, queries))
-        return sum(signals.log_probabilities(each) for each in repeated) / queries
+        total = np.zeros(np.shape(logits), np.float32)
+        for each in jax.random.split(key, queries):
+            total += signals.log_probabilities(answer(each, logits))
+        return total / np.float32(queries)
 
     shadows, population, predict = evidence.shadow_logits, evidence.population, evidence.predict
     if shadows is not None:

@@ -4,8 +4,8 @@ The bounds are for data sets that differ in one record (`replace_one`), and for 
 theta <- theta - eta mean over the batch of clip(E[g(theta + Z)], C), Z ~ N(0, sigma_s^2 I), with
 batches of m records, equal initial parameters and equal batch orders. They need the EXACT
 expectation E (`grads.smoothed` is a Monte-Carlo estimate, for which they do not hold) and a loss
-that is L-Lipschitz for all parameters, which losses of deep networks are not. Momentum, Adam, weight
-decay and a decaying learning rate are not covered.
+that is L-Lipschitz for all parameters, which losses of deep networks are not. Momentum, Adam,
+weight decay and a decaying learning rate are not covered.
 """
 
 import math

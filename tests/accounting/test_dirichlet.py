@@ -1,5 +1,6 @@
 """The Dirichlet mechanism against Monte-Carlo, random search, limits and published values."""
 
+import itertools
 import math
 
 import numpy as np
@@ -166,7 +167,7 @@ def integrated_tail(a, b, t):
     edges = sorted({t, *(p for p in points if p > t)})
     pieces = [
         integrate.quad(lambda u: math.exp(log_density(u) - peak), low, high, epsrel=1e-12)[0]
-        for low, high in zip(edges[:-1], edges[1:], strict=True)
+        for low, high in itertools.pairwise(edges)
     ]
     return peak + math.log(sum(pieces))
 
@@ -256,7 +257,7 @@ def test_calibration_returns_the_largest_concentration(queries):
 
 def test_calibration_states_that_no_concentration_is_private_enough():
     options = {"delta": 1e-5, "floor": 0.01, "distance": 0.1, "num_classes": 7}
-    with pytest.raises(ValueError, match="No concentration reaches epsilon=50.0.*tends to 55.88"):
+    with pytest.raises(ValueError, match=r"No concentration reaches epsilon=50.0.*tends to 55\.88"):
         dirichlet.calibrate(epsilon=50.0, **options)
 
 

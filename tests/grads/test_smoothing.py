@@ -31,5 +31,5 @@ def test_a_clipped_gradient_takes_it(keys):
 
 @pytest.mark.parametrize(("std", "draws"), [(0.0, 1), (1.0, 0)])
 def test_options_out_of_range_are_refused(std, draws):
-    with pytest.raises(ValueError, match="std > 0|draws >= 1"):
+    with pytest.raises(ValueError, match=r"std > 0|draws >= 1"):
         grads.smoothed(kink, std=std, draws=draws)

@@ -47,7 +47,7 @@ def test_a_flat_loss_has_the_limit_of_equal_gradients():
 
 
 def test_no_training_on_neighbours_moves_farther():
-    """SGD on E|theta + Z - x| in one dimension, whose expectation is exact: 2 Phi(t / sigma) - 1."""
+    """SGD on E|theta + Z - x|, whose slope is exactly 2 Phi((theta - x) / sigma) - 1."""
     std, steps, m, rate = 0.5, 2, 4, 0.3
     bound = recursive_bound(
         learning_rate=rate, lipschitz=1.0, smoothing_std=std, steps=steps, batch_size=m,
