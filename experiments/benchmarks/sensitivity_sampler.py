@@ -24,7 +24,7 @@ from jaxpriv import models, sampling, sensitivity, training
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """num_pairs: pairs of each model. The loop trains `loop_pairs` of them, as all take the same."""
+    """num_pairs: pairs of each model, of which the loop trains `loop_pairs`."""
 
     num_pairs: dict[str, int]
     loop_pairs: int
