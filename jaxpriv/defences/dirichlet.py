@@ -56,7 +56,7 @@ def noised_outputs(*, k: float, eta: float, b: float, delta: float, queries: int
       >>> bool(jnp.abs(jnp.exp(answer) - jnp.array([0.7, 0.2, 0.1])).max() < 0.1)
       True
       >>> round(defence.output_guarantee(3).epsilon, 1)
-      171.1
+      174.6
     """
     _check.positive(k=k, eta=eta, b=b)
     _check.open_unit(delta=delta)
