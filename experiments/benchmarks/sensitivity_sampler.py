@@ -1,7 +1,7 @@
 """Speed of the sensitivity sampler: pairs per second against a Python loop over trainings.
 
 Run:       python -m experiments run benchmarks/sensitivity_sampler --preset cpu
-Time:      smoke 20 s, cpu TODO on one core; paper unmeasured, for one GPU
+Time:      smoke 20 s, cpu 5 min on one core (estimated); paper unmeasured, for one GPU
 Goal:      on a GPU, 1,000 trainings (500 pairs) of the small and of the Purchase-size model in one
            call, faster than the loop; on a CPU no slower than the loop
 

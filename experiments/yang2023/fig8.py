@@ -1,7 +1,7 @@
 """Figure 8 of the paper: utility loss of DP-SGD and of the Gaussian privacy module against noise.
 
 Run:       python -m experiments run yang2023/fig8 --preset cpu
-Time:      smoke 40 s, cpu TODO on one core; paper unmeasured, for one GPU
+Time:      smoke 70 s, cpu 15 min on one core (estimated); paper unmeasured, for one GPU
 Paper:     recurrent networks lose more utility than feed-forward ones at every noise, under both
 Ours:      not run yet at cpu
 
