@@ -260,6 +260,8 @@ def test_a_broken_inversion_attack_does_not_keep_the_contract(keys):
 
 
 DEFENCES = {
+    "dirichlet": "dirichlet:k=5,eta=0.01,b=0.1,delta=1e-5",
+    "gaussian": "gaussian:sigma=0.1",
     "label_only": "label_only",
     "rounding": "rounding:decimals=2",
     "temperature": "temperature:temperature=3.5",
@@ -343,7 +345,26 @@ def check_defence(defence, keys):
 
 @pytest.mark.parametrize("name", defences.base.DEFENCES)
 def test_defences(name, keys):
-    check_defence(defences.base.from_text(DEFENCES[name]), keys)
+    defence = defences.base.from_text(DEFENCES[name])
+    assert defence.name == name
+    if defence.release is None:
+        check_defence(defence, keys)
+    else:
+        check_release(defence, keys)
+
+
+def check_release(defence, keys):
+    """The contract of a defence of parameters, which is applied once to every leaf."""
+    key, other = keys(2)
+    released = defence.release(key, PARAMS)
+    assert jax.tree.map(jnp.shape, released) == jax.tree.map(jnp.shape, PARAMS)
+    for before, after in zip(*map(jax.tree.leaves, (PARAMS, released)), strict=True):
+        assert after.dtype == before.dtype
+        assert (after != before).all()
+    again, different = defence.release(key, PARAMS), defence.release(other, PARAMS)
+    assert (again["w"] == released["w"]).all()
+    assert (different["w"] != released["w"]).all()
+    oracles.assert_lowers(defence.release, key, PARAMS)
 
 
 def test_a_toy_defence_keeps_the_contract_and_is_made_from_text(keys, monkeypatch):

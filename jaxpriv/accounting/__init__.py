@@ -1,6 +1,6 @@
 """Privacy accounting: epsilon and delta of training, and the noise or steps a budget allows."""
 
-from jaxpriv.accounting import accountant, gaussian, groups, printed
+from jaxpriv.accounting import accountant, dirichlet, gaussian, groups, printed, random_dp
 from jaxpriv.accounting._large_delta import LargeDeltaWarning
 from jaxpriv.accounting.accountant import (
     EpsilonByRelation,
@@ -16,7 +16,10 @@ from jaxpriv.accounting.accountant import (
     poisson_event,
 )
 from jaxpriv.accounting.groups import GroupPrivacy, group_epsilon, group_privacy
-from jaxpriv.accounting.printed import zhang2020_printed_epsilon_no_guarantee
+from jaxpriv.accounting.printed import (
+    rnnmia2022_printed_epsilon_no_guarantee,
+    zhang2020_printed_epsilon_no_guarantee,
+)
 
 __all__ = [
     "EpsilonByRelation",
@@ -28,6 +31,7 @@ __all__ = [
     "calibrate_event",
     "delta",
     "delta_curve",
+    "dirichlet",
     "epsilon",
     "epsilon_by_relation",
     "epsilon_curve",
@@ -38,5 +42,7 @@ __all__ = [
     "max_steps",
     "poisson_event",
     "printed",
+    "random_dp",
+    "rnnmia2022_printed_epsilon_no_guarantee",
     "zhang2020_printed_epsilon_no_guarantee",
 ]

@@ -4,7 +4,50 @@ import math
 
 from jaxpriv import _check
 
-__all__ = ["zhang2020_printed_epsilon_no_guarantee"]
+__all__ = [
+    "rnnmia2022_printed_epsilon_no_guarantee",
+    "zhang2020_printed_epsilon_no_guarantee",
+]
+
+
+def rnnmia2022_printed_epsilon_no_guarantee(
+    *, concentration: float, floor: float, distance: float, num_classes: int, tail: float
+) -> float:
+    """Computes the epsilon of Lemma 1 on the Dirichlet mechanism as printed, which is NO guarantee.
+
+    2 k (1 - eta) - 3 + (k b / 2) |log(1 - (n - 1) tau) - log tau|. It is negative for a small k,
+    and the publication states neither b, eta nor tau for its experiments. `accounting.dirichlet`
+    is exact.
+
+    Args:
+      concentration: k of Dir(k p).
+      floor: eta, the smallest probability.
+      distance: b, the largest L1 distance of neighbours.
+      num_classes: number of classes, n.
+      tail: tau, the smallest probability of an answer with which the lemma is concerned.
+
+    Returns:
+      The printed epsilon, which may be negative.
+
+    Raises:
+      ValueError: if an argument is out of range.
+
+    References:
+      On the Vulnerability of Recurrent Neural Networks to Membership Inference Attacks, 2022,
+      equation 7.
+
+    Example:
+      >>> settings = dict(concentration=0.1, floor=0.01, distance=0.1, num_classes=7)
+      >>> round(rnnmia2022_printed_epsilon_no_guarantee(**settings, tail=0.01), 3)
+      -2.779
+    """
+    _check.positive(concentration=concentration, floor=floor, distance=distance, tail=tail)
+    _check.positive_int(num_classes=num_classes)
+    rest = 1 - (num_classes - 1) * tail
+    if rest <= 0:
+        raise ValueError(f"Expected tail below 1 / (num_classes - 1), got tail={tail}.")
+    spread = abs(math.log(rest) - math.log(tail))
+    return 2 * concentration * (1 - floor) - 3 + concentration * distance / 2 * spread
 
 
 def zhang2020_printed_epsilon_no_guarantee(

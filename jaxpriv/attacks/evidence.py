@@ -272,22 +272,27 @@ def save(
     _files.write_whole(Path(path), content.getvalue(), private=private)
 
 
-def defended(key: PRNGKeyArray, evidence: Evidence, respond: Respond) -> Evidence:
+def defended(
+    key: PRNGKeyArray, evidence: Evidence, respond: Respond, *, queries: int = 1
+) -> Evidence:
     """Applies a defence to every output of the target and of the shadow models.
 
     The result is the evidence of an adaptive attacker, whose shadow models are defended in the
     same way as the target. Signals are left out, since they were computed from undefended outputs.
+    With several queries the attacker repeats each query and averages the log-probabilities of the
+    answers; for Dirichlet answers that mean is a sufficient statistic.
 
     Args:
       key: PRNG key; each output has its own.
       evidence: evidence with logits.
       respond: `respond(key, logits) -> logits` of one record, such as `Defence.respond`.
+      queries: number of answers to each query, with keys of their own.
 
     Returns:
-      The evidence with defended logits.
+      The evidence with defended logits; means of log-probabilities for several queries.
 
     Raises:
-      ValueError: if the evidence has no logits.
+      ValueError: if the evidence has no logits, or queries is not a whole number >= 1.
 
     Example:
       >>> evidence = Evidence(logits=np.array([[2.0, 0.0], [0.0, 1.0]]))
@@ -297,18 +302,28 @@ def defended(key: PRNGKeyArray, evidence: Evidence, respond: Respond) -> Evidenc
     """
     if evidence.logits is None:
         raise ValueError("Expected evidence with logits to pass through a defence, got none.")
+    _check.positive_int(queries=queries)
     target_key, shadow_key, population_key = jax.random.split(key, 3)
     batched = jax.jit(jax.vmap(respond))
 
+    def answer(key: PRNGKeyArray, logits: Any) -> np.ndarray:
+        return np.asarray(batched(jax.random.split(key, len(logits)), logits))
+
     def answers(key: PRNGKeyArray, logits: Any) -> np.ndarray:
-        return np.asarray(batched(jax.random.split(key, len(logits)), signals.shifted(logits)))
+        logits = signals.shifted(logits)
+        if queries == 1:
+            return answer(key, logits)
+        total = np.zeros(np.shape(logits), np.float32)
+        for each in jax.random.split(key, queries):
+            total += signals.log_probabilities(answer(each, logits))
+        return total / np.float32(queries)
 
     shadows, population, predict = evidence.shadow_logits, evidence.population, evidence.predict
     if shadows is not None:
         keys = jax.random.split(shadow_key, len(shadows))
         shadows = np.stack([answers(k, model) for k, model in zip(keys, shadows, strict=True)])
     if population is not None:
-        population = defended(population_key, population, respond)
+        population = defended(population_key, population, respond, queries=queries)
 
     def defended_predict(key: PRNGKeyArray, inputs: np.ndarray) -> np.ndarray:
         assert predict is not None

@@ -1,9 +1,11 @@
 """Defences against membership inference, and their guarantees."""
 
-from jaxpriv.defences import base, outputs
+from jaxpriv.defences import base, dirichlet, gaussian, outputs
 from jaxpriv.defences._defence import (
     Defence,
     MakeAlgorithm,
+    MakeOutputGuarantee,
+    OutputGuarantee,
     Predict,
     Promise,
     Release,
@@ -13,10 +15,14 @@ from jaxpriv.defences._defence import (
 __all__ = [
     "Defence",
     "MakeAlgorithm",
+    "MakeOutputGuarantee",
+    "OutputGuarantee",
     "Predict",
     "Promise",
     "Release",
     "Respond",
     "base",
+    "dirichlet",
+    "gaussian",
     "outputs",
 ]

@@ -50,6 +50,33 @@ class Promise:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OutputGuarantee:
+    """Local differential privacy of vectors of probabilities; it is not membership privacy.
+
+    Neighbours are vectors of the model's probabilities that differ in two entries and have an L1
+    distance of at most `distance`.
+
+    epsilon: in nats, for all answers together; infinite if the delta is not resolved.
+    delta: delta of the guarantee.
+    distance: largest L1 distance of neighbours.
+    queries: number of answers that the guarantee covers.
+
+    Example:
+      >>> OutputGuarantee(epsilon=56.3, delta=1e-5, distance=0.1, queries=1).queries
+      1
+    """
+
+    epsilon: float
+    delta: float
+    distance: float
+    queries: int
+
+
+MakeOutputGuarantee = Callable[[int], OutputGuarantee]
+"""`output_guarantee(num_classes) -> OutputGuarantee`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Defence:
     """Defence against membership inference; unused hooks are None.
 
@@ -57,10 +84,18 @@ class Defence:
 
     name: key in JSON files and on the command line.
     title: name on pages, with the settings.
-    guarantee: differential privacy guarantee; None for a heuristic.
+    guarantee: differential privacy guarantee for records; None for a heuristic.
     algorithm: `algorithm(num_records) -> Algorithm`, which replaces plain training.
     release: `release(key, params) -> params`, applied once after training.
     respond: `respond(key, logits) -> logits` of one record, applied at every query inside jit.
+    queries: number of answers to each query that an attacker averages, as log-probabilities; more
+      than one only for a random `respond`.
+    output_guarantee: `output_guarantee(num_classes)`, local differential privacy of the outputs,
+      which does not bound membership inference; None without one.
+    parameter_noise: standard deviation of the noise that `release` adds; None for other defences.
+    num_pairs: number of pairs of trainings that estimate the sensitivity of the parameters to one
+      record, from which a report states a guarantee at `delta`; 0 states none.
+    delta: delta of that guarantee; None without one.
 
     Example:
       >>> import jax.numpy as jnp
@@ -78,6 +113,11 @@ class Defence:
     algorithm: MakeAlgorithm | None = None
     release: Release | None = None
     respond: Respond | None = None
+    queries: int = 1
+    output_guarantee: MakeOutputGuarantee | None = None
+    parameter_noise: float | None = None
+    num_pairs: int = 0
+    delta: float | None = None
 
     def wrap(self, predict: Predict) -> Predict:
         """Defends the outputs of a model.

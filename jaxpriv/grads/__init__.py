@@ -1,11 +1,12 @@
 """Per-example clipped gradients."""
 
-from jaxpriv.grads import augmentation, clipping
+from jaxpriv.grads import augmentation, clipping, smoothing
 from jaxpriv.grads._explanation import Choice, Explanation
 from jaxpriv.grads._microbatching import MicrobatchSize
 from jaxpriv.grads._per_example import ClippedSum
 from jaxpriv.grads.augmentation import augmented
 from jaxpriv.grads.clipping import ClippedGrad, clipped_grad, explicit_clipped_grad
+from jaxpriv.grads.smoothing import smoothed
 
 __all__ = [
     "Choice",
@@ -18,4 +19,6 @@ __all__ = [
     "clipped_grad",
     "clipping",
     "explicit_clipped_grad",
+    "smoothed",
+    "smoothing",
 ]

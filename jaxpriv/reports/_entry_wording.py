@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from jaxpriv import _rounding
+from jaxpriv import _rounding, accounting
 from jaxpriv.reports._phrases import (
     NBSP,
     capitalised,
@@ -14,11 +14,14 @@ from jaxpriv.reports._phrases import (
     percent,
     units_name,
 )
-from jaxpriv.reports.findings import AttackResult, Data, Entry, Slice, Slices
+from jaxpriv.reports.findings import AttackResult, Data, DefenceGuarantee, Entry, Slice, Slices
 from jaxpriv.reports.settings import Unit
 
 _MIN_SHADOWS = 16
 """With fewer shadow models LiRA estimates a distribution from fewer than 8 of them."""
+
+_WEAK_GAMMA = 0.1
+"""Failure probability of a sampled guarantee above which the page calls it large."""
 
 _TAGS = {
     "publish_with_dp": "publish with DP",
@@ -93,6 +96,10 @@ def recommendation(entry: Entry, *, seed: int | None) -> str:
             "Look for an error in the training or in its accounting."
         )
     reason = "the model has no guarantee"
+    if entry.defence_guarantee is not None:
+        reason = "the guarantee of its defence is not one of membership"
+        if entry.defence_guarantee.kind == "sampled":
+            reason = "the guarantee of its defence rests on sampled data sets"
     if promise is not None:
         reason = f"the guarantee is vacuous: {'; '.join(promise.vacuous)}"
     if entry.recommendation == "do_not_publish":
@@ -133,6 +140,10 @@ def model_sentences(entry: Entry, unit: Unit) -> list[str]:
         if unit == "class":  # published epsilons of classes use either relation
             text = "; ".join(guarantee_text(each) for each in entry.promise.guarantees)
         sentences.append(f"{capitalised(label)}: {text}{note}.")
+    if entry.defence_guarantee is not None:
+        sentences.append(defence_sentence(entry.defence_guarantee))
+    elif entry.defence is not None and entry.promise is None:
+        sentences.append("The defence has no guarantee.")
     sentences.append(attack_sentence(entry, unit))
     if entry.promise is not None and not entry.promise.vacuous:
         guarantee = entry.promise.of("add_or_remove_one") or entry.promise.stated()
@@ -142,6 +153,39 @@ def model_sentences(entry: Entry, unit: Unit) -> list[str]:
             f"{_rounding.up(100 * bound, decimals=0)}{NBSP}% in expectation over trainings."
         )
     return sentences
+
+
+def defence_sentence(guarantee: DefenceGuarantee) -> str:
+    """States the guarantee of a defence, what it protects and what is assumed."""
+    epsilon = "unbounded"
+    if guarantee.epsilon is not None:
+        epsilon = f"at most {_rounding.up(guarantee.epsilon, decimals=2)}"
+    stated = f"epsilon {epsilon} at delta {guarantee.delta:g}"
+    if guarantee.kind == "outputs":
+        answers = "each answer" if guarantee.queries == 1 else f"{guarantee.queries} answers"
+        return (
+            f"Guarantee of the defence: {stated} for {answers}, which is local differential "
+            "privacy of one vector of probabilities against vectors that differ in two entries "
+            f"by an L1 distance of at most {guarantee.distance:g}. It is not membership privacy: "
+            "it does not bound what the outputs reveal about a training record, and further "
+            "answers cost more."
+        )
+    assert guarantee.gamma is not None
+    assert guarantee.sensitivity is not None
+    text = (
+        f"Guarantee of the defence: {stated}, one record replaced, except with probability gamma "
+        f"of at most {_rounding.up(guarantee.gamma, decimals=4)} over data sets from the source "
+        f"(random differential privacy). It rests on {guarantee.num_pairs} pairs of trainings on "
+        "records that the target was not trained on, whose largest distance of parameters is "
+        f"{_rounding.up_significant(guarantee.sensitivity, digits=4)}; it is not a worst-case "
+        "guarantee."
+    )
+    if guarantee.gamma > _WEAK_GAMMA:
+        enough = accounting.random_dp.pairs_for(_WEAK_GAMMA)
+        text += f" This gamma is large; {enough} pairs would give gamma {_WEAK_GAMMA:g}."
+    if not guarantee.are_disjoint:
+        text += " The pairs share records, so they are not independent, as gamma assumes."
+    return text
 
 
 def notes(entry: Entry, data: Data) -> list[str]:

@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING
 
 from jaxpriv import accounting, identifiability
 from jaxpriv._names import RELATIONS, Relation
+from jaxpriv.defences import Defence
 from jaxpriv.metrics import verdict
-from jaxpriv.reports.findings import Guarantee, Promise
+from jaxpriv.reports.findings import DefenceGuarantee, Guarantee, Promise
 from jaxpriv.reports.settings import Unit
+from jaxpriv.sensitivity import SampledPairs
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -116,6 +118,52 @@ def claimed(*, epsilon: float, delta: float, relation: Relation, num_members: in
     )
     return Promise(
         unit="record", relation=relation, guarantees=(stated,), vacuous=reasons, is_claim=True
+    )
+
+
+def of_defence(
+    defence: Defence, *, num_classes: int | None, pairs: SampledPairs | None
+) -> DefenceGuarantee | None:
+    """States the guarantee of a defence after training, which is no promise for a record.
+
+    Args:
+      defence: the defence.
+      num_classes: number of classes of its outputs.
+      pairs: sampled pairs of trainings; None without them.
+
+    Returns:
+      The guarantee; None for a heuristic.
+    """
+    if defence.output_guarantee is not None and num_classes is not None:
+        outputs = defence.output_guarantee(num_classes)
+        is_bounded = math.isfinite(outputs.epsilon)
+        return DefenceGuarantee(
+            kind="outputs",
+            epsilon=outputs.epsilon if is_bounded else None,
+            unbounded=not is_bounded,
+            delta=outputs.delta,
+            queries=outputs.queries,
+            distance=outputs.distance,
+        )
+    if pairs is None:
+        return None
+    assert defence.parameter_noise is not None
+    assert defence.delta is not None
+    sampled = accounting.random_dp.gaussian_module(
+        sensitivity=pairs.sensitivity,
+        noise_std=defence.parameter_noise,
+        delta=defence.delta,
+        num_pairs=len(pairs.distances),
+    )
+    return DefenceGuarantee(
+        kind="sampled",
+        epsilon=sampled.epsilon,
+        unbounded=False,
+        delta=sampled.delta,
+        gamma=sampled.gamma,
+        num_pairs=len(pairs.distances),
+        sensitivity=pairs.sensitivity,
+        are_disjoint=pairs.are_disjoint,
     )
 
 

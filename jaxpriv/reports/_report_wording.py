@@ -289,8 +289,8 @@ def _hyper_parameters_text(report: Report) -> str:
 
 def _defences_text(titles: Sequence[str]) -> str:
     return (
-        f"{capitalised(', '.join(titles))}. The attacker of a defence is adaptive: the outputs of "
-        "the shadow models also pass through the defence."
+        f"{capitalised(', '.join(titles))}. The attacker of a defence is adaptive: the shadow "
+        "models and their outputs also pass through the defence."
     )
 
 

@@ -15,18 +15,22 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
-from jaxpriv import _keys, accounting, grads, sampling, training
+from jaxpriv import _keys, accounting, grads, sampling, sensitivity, training
 from jaxpriv._types import Params
 from jaxpriv.attacks.evidence import Evidence
+from jaxpriv.defences import Release
 from jaxpriv.reports import _networks, _promise
 from jaxpriv.reports._networks import Network
 from jaxpriv.reports.findings import Promise, Training
 from jaxpriv.reports.partition import Partition, hold_out
 from jaxpriv.reports.settings import Settings
-from jaxpriv.reports.subjects import Subject
+from jaxpriv.reports.subjects import Outputs, Subject
 
 _SHADOWS_PER_CHUNK = 4
 """Number of shadow models between two checkpoints, so that a killed report loses seconds."""
+
+_PAIRS_PER_CHUNK = 2
+"""Number of pairs of trainings between two checkpoints."""
 
 _STEPS, _PLAIN_STEPS = 400, 600
 """Default numbers of steps with and without DP."""
@@ -184,26 +188,64 @@ def train(
         checkpoints=_checkpoints(checkpoints, "shadows"),
     )
 
-    evaluate = functools.partial(_evaluate, network, _one_model(params), shadow_params)
-    tested = None
+    tested_params, is_trained = None, None
     if records.units.kind == "class":
         test_key, fit_key = jax.random.split(_keys.named(key, "tested"))
         is_trained = ~hold_out(_keys.numpy_rng(test_key), records.units)
-        tested_params = _one_model(fit(fit_key, is_trained, "tested"))
-        outputs = _evaluate(network, tested_params, tested_params, x, y)
-        tested = dataclasses.replace(outputs, shadow_logits=None, inputs=None), is_trained
+        tested_params = fit(fit_key, is_trained, "tested")
 
-    def predict(key: PRNGKeyArray, rows: np.ndarray) -> Array:
-        del key
-        return network.apply(params, jnp.asarray(rows))
+    def outputs(params: Params, shadow_params: Params, tested_params: Params | None) -> Outputs:
+        evaluate = functools.partial(_evaluate, network, _one_model(params), shadow_params)
+        tested = None
+        if is_trained is not None:
+            model = _one_model(tested_params)
+            tested = _evaluate(network, model, model, x, y)
+            tested = dataclasses.replace(tested, shadow_logits=None, inputs=None), is_trained
 
-    evidence = dataclasses.replace(
-        evaluate(x, y),
-        shadow_is_member=shadow_is_member,
-        unit_id=None if records.units.kind == "record" else records.units.index,
-        population=evaluate(population_x, records.population.y),
-        predict=predict if settings.tokens is None else None,  # token ids are not perturbed
-    )
+        def predict(key: PRNGKeyArray, rows: np.ndarray) -> Array:
+            del key
+            return network.apply(params, jnp.asarray(rows))
+
+        evidence = dataclasses.replace(
+            evaluate(x, y),
+            shadow_is_member=shadow_is_member,
+            unit_id=None if records.units.kind == "record" else records.units.index,
+            population=evaluate(population_x, records.population.y),
+            predict=predict if settings.tokens is None else None,  # token ids are not perturbed
+        )
+        return evidence, tested
+
+    def release(key: PRNGKeyArray, hook: Release) -> Outputs:
+        target_key, shadow_key, tested_key = jax.random.split(key, 3)
+        noised_shadows = jax.vmap(hook)(
+            jax.random.split(shadow_key, len(shadow_is_member)), shadow_params
+        )
+        noised_tested = None if tested_params is None else hook(tested_key, tested_params)
+        return outputs(hook(target_key, params), noised_shadows, noised_tested)
+
+    def sample_pairs(key: PRNGKeyArray, num_pairs: int) -> sensitivity.SampledPairs:
+        # The members are private: pairs are drawn from all other records.
+        others = [np.concatenate([a[~records.is_member], b]) for a, b in
+                  ((x, population_x), (y, records.population.y))]  # fmt: skip
+        num_members = int(records.is_member.sum())
+        if len(others[1]) <= num_members:
+            raise ValueError(
+                f"Expected more records outside of the training than the {num_members} members, "
+                f"from which pairs are drawn, got {len(others[1])}: another seed draws others."
+            )
+        return sensitivity.sample_pairs(
+            key,
+            recipe.make_alg,
+            network.init(init_key),
+            jax.tree.map(jnp.asarray, tuple(others)),
+            num_pairs=num_pairs,
+            num_records=num_members,
+            steps=recipe.schedule.steps,
+            chunk=_PAIRS_PER_CHUNK,
+            checkpoints=_checkpoints(checkpoints, f"pairs-{num_pairs}"),
+        )
+
+    evidence, tested = outputs(params, shadow_params, tested_params)
     return Subject(
         name=recipe.name,
         evidence=evidence,
@@ -212,6 +254,8 @@ def train(
         promise=promise(recipe, records, settings),
         rows=records.rows,
         tested=tested,
+        release=release,
+        sample_pairs=sample_pairs,
     )
 
 

@@ -110,7 +110,9 @@ def assemble(
     """
     started = time.monotonic()
     settings.check_subject()
-    defences = _defences(settings)
+    defences = _defences(settings, num_classes=dataset.num_classes)
+    if train is not None:
+        _refuse_releases(defences, "a given training, whose parameters the report does not have")
     split_key, shadow_key, blind_key, *model_keys = jax.random.split(key, 4 + len(settings.epsilon))
     records = partition.partition_records(
         split_key, dataset, unit=settings.unit, max_records=settings.max_records
@@ -206,7 +208,8 @@ def assemble_outputs(
     started = time.monotonic()
     if settings.trains:
         raise ValueError("Expected settings with scores or predict, got none.")
-    defences = _defences(settings)
+    defences = _defences(settings, num_classes=None)
+    _refuse_releases(defences, "outputs, whose model the report does not have")
     if settings.scores is None:
         subject, described = _predicted.load(settings, log=log)
     else:
@@ -256,14 +259,15 @@ def examine(
     folders: Folders = _NO_FOLDERS,
     log: _Log = lambda message: None,
 ) -> list[Entry]:
-    """Attacks a subject, and the subject behind each defence of its outputs.
+    """Attacks a subject, and the subject behind each defence of its parameters or outputs.
 
-    The attacker of a defence is adaptive: the outputs of shadow models also pass through it.
+    The attacker of a defence is adaptive: the shadow models and their outputs also pass through it,
+    and the answers of a random defence to repeated queries are averaged.
 
     Args:
       key: PRNG key.
       subject: model to attack.
-      defences: defences of its outputs.
+      defences: defences of its parameters, which need `subject.release`, or of its outputs.
       attacks: table of attacks.
       unit: unit of privacy of each record.
       delta: delta at which epsilon is bounded from below.
@@ -291,6 +295,10 @@ def examine(
     entries = []
     for defence in (None, *defences):
         name, attack_key, evidence, tested = _behind(key, subject, defence)
+        pairs = None
+        if defence is not None and defence.num_pairs and subject.sample_pairs is not None:
+            log(f"{name}: training {defence.num_pairs} pairs of models")
+            pairs = subject.sample_pairs(_keys.named(key, "pairs"), defence.num_pairs)
         log(f"{name}: attacking")
         result = _assessment.assess(
             attack_key,
@@ -328,6 +336,13 @@ def examine(
                 evidence=file,
                 evidence_has_logits=has_logits,
                 scores=table,
+                defence_guarantee=None
+                if defence is None
+                else _promise.of_defence(
+                    defence,
+                    num_classes=None if evidence.logits is None else evidence.logits.shape[1],
+                    pairs=pairs,
+                ),
             )
         )
     return entries
@@ -343,18 +358,28 @@ class _Behind(NamedTuple):
 
 
 def _behind(key: PRNGKeyArray, subject: Subject, defence: Defence | None) -> _Behind:
-    """Puts a subject behind a defence of its outputs, or behind none."""
+    """Puts a subject behind a defence, or behind none."""
     if defence is None:
         return _Behind(subject.name, key, subject.evidence, subject.tested)
-    assert defence.respond is not None
     name = f"{subject.name}, {defence.title}"
     attack_key, respond_key = jax.random.split(_keys.named(key, name))
-    evidence = evidence_lib.defended(respond_key, subject.evidence, defence.respond)
-    tested = None
-    if subject.tested is not None:
-        outputs, is_trained = subject.tested
+    evidence, tested = subject.evidence, subject.tested
+    if defence.release is not None:
+        assert subject.release is not None
+        release_key = _keys.named(respond_key, "release")
+        evidence, tested = subject.release(release_key, defence.release)
+    if defence.respond is None:
+        return _Behind(name, attack_key, evidence, tested)
+    if tested is None and defence.queries > 1:
+        # The accuracy is that of one answer, the attackers have all of them.
+        tested = evidence, subject.is_member
+    if tested is not None:
+        outputs, is_trained = tested
         tested_key = _keys.named(respond_key, "tested")
         tested = evidence_lib.defended(tested_key, outputs, defence.respond), is_trained
+    evidence = evidence_lib.defended(
+        respond_key, evidence, defence.respond, queries=defence.queries
+    )
     return _Behind(name, attack_key, evidence, tested)
 
 
@@ -417,15 +442,23 @@ def _trainings(
     return _networks.inputs(records.pool, settings), trainings
 
 
-def _defences(settings: Settings) -> list[Defence]:
+def _defences(settings: Settings, *, num_classes: int | None) -> list[Defence]:
     defences = [from_text(text) for text in settings.defence]
     titles = [defence.title for defence in defences]
     for defence in defences:
-        if defence.respond is None or defence.algorithm or defence.release:
-            raise ValueError(f"Expected defences of the outputs, got {defence.title!r}.")
+        if defence.algorithm is not None:
+            raise ValueError(f"Expected defences after training, got {defence.title!r}.")
+        if defence.output_guarantee is not None and num_classes is not None:
+            defence.output_guarantee(num_classes)  # raises before models are trained
         if titles.count(defence.title) > 1:
             raise ValueError(f"Expected different defences, got {defence.title!r} twice.")
     return defences
+
+
+def _refuse_releases(defences: Sequence[Defence], subject: str) -> None:
+    for defence in defences:
+        if defence.release is not None:
+            raise ValueError(f"Expected no {defence.name} defence for {subject}.")
 
 
 def _table(settings: Settings) -> tuple[suite.Attack, ...]:

@@ -31,6 +31,7 @@ __all__ = [
     "AttackResult",
     "Audit",
     "Data",
+    "DefenceGuarantee",
     "Entry",
     "Exposed",
     "Findings",
@@ -377,14 +378,40 @@ class Game:
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
+class DefenceGuarantee:
+    """Guarantee of a defence after training; it is not a worst-case guarantee for a record.
+
+    kind: "outputs" is local differential privacy of output vectors, for `queries` answers to a
+      query and vectors at an L1 distance of at most `distance` that differ in two entries.
+      "sampled" is random differential privacy of the parameters under `replace_one`, from the
+      largest distance, `sensitivity`, of `num_pairs` pairs of trainings; it fails with probability
+      `gamma`.
+    epsilon: in nats; None if unbounded.
+    are_disjoint: whether no record is in two pairs, as the independence of the pairs requires.
+    """
+
+    kind: Literal["outputs", "sampled"]
+    epsilon: _NonNegative | None
+    unbounded: bool
+    delta: _Share
+    queries: _Count | None = None
+    distance: _NonNegative | None = None
+    gamma: _Share | None = None
+    num_pairs: _Count | None = None
+    sensitivity: _NonNegative | None = None
+    are_disjoint: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
 class Entry:
     """A model of the report with its training, guarantee, utility and findings.
 
-    defence: title of the defence of its outputs; None without a defence.
+    defence: title of the defence; None without a defence.
     evidence: name of the file with the evidence of the attacks; None if none was saved.
     evidence_has_logits: whether that file has logits; a large one has signals in their place.
     scores: name of the table with the scores of all records; None if none was saved.
     game: repetitions of the training and the adversary who sees them; None if none were played.
+    defence_guarantee: guarantee of the defence; None without one.
     """
 
     name: str
@@ -398,6 +425,7 @@ class Entry:
     evidence_has_logits: bool = True
     scores: str | None = None
     game: Game | None = None
+    defence_guarantee: DefenceGuarantee | None = None
 
     def exceeding_bound(self) -> tuple[float, float] | None:
         """Returns a lower bound for every mechanism above the guarantee, and its confidence.

@@ -4,18 +4,21 @@ In the shapes below `n` counts records.
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, PRNGKeyArray
 
 from jaxpriv import units
 from jaxpriv.attacks import evidence as evidence_lib
 from jaxpriv.attacks.evidence import Evidence
+from jaxpriv.defences import Release
 from jaxpriv.reports.findings import Data, Promise, Training
+from jaxpriv.sensitivity import SampledPairs
 
-__all__ = ["Subject", "describe_scores", "from_scores"]
+__all__ = ["Outputs", "Subject", "describe_scores", "from_scores"]
 
 
 class Subject(NamedTuple):
@@ -29,6 +32,10 @@ class Subject(NamedTuple):
     tested: outputs of a model trained in the same way on a part of the records of every class, and
       whether each record is in that part. Where a class is the unit, it measures the accuracy;
       None otherwise.
+    release: `release(key, hook) -> (evidence, tested)`, outputs of the models whose parameters,
+      also those of the shadow models, went through the hook of a defence; None without parameters.
+    sample_pairs: `sample_pairs(key, num_pairs)`, distances of the parameters on pairs of
+      neighbouring data sets that the target was not trained on; None without a training.
     """
 
     name: str
@@ -38,6 +45,12 @@ class Subject(NamedTuple):
     promise: Promise | None
     rows: Int[np.ndarray, " n"] | None = None
     tested: tuple[Evidence, Bool[np.ndarray, " n"]] | None = None
+    release: Callable[[PRNGKeyArray, Release], "Outputs"] | None = None
+    sample_pairs: Callable[[PRNGKeyArray, int], SampledPairs] | None = None
+
+
+Outputs = tuple[Evidence, tuple[Evidence, Bool[np.ndarray, " n"]] | None]
+"""Evidence, and the outputs that measure the accuracy, as in `Subject`."""
 
 
 def from_scores(path: str | os.PathLike[str]) -> Subject:

@@ -1,6 +1,7 @@
-"""Data-set sensitivity: the neighbouring data sets that a model is expected to notice most."""
+"""Sensitivity of a data set, of sampled trainings, and of smoothed SGD in the worst case."""
 
-from jaxpriv.sensitivity import dataset
+from jaxpriv.sensitivity import bound, dataset, pairs
+from jaxpriv.sensitivity.bound import recursive_bound, theorem_5_2
 from jaxpriv.sensitivity.dataset import (
     Removals,
     Replacements,
@@ -12,16 +13,23 @@ from jaxpriv.sensitivity.dataset import (
     removals,
     replacements,
 )
+from jaxpriv.sensitivity.pairs import SampledPairs, sample_pairs
 
 __all__ = [
     "Removals",
     "Replacements",
+    "SampledPairs",
+    "bound",
     "cosine",
     "dataset",
     "euclidean",
     "hamming",
     "manhattan",
     "negative_ssim",
+    "pairs",
+    "recursive_bound",
     "removals",
     "replacements",
+    "sample_pairs",
+    "theorem_5_2",
 ]

@@ -81,7 +81,10 @@ def test_hiding_all_but_the_label_leaves_the_gap_attack():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("nothing", "defence to be one of label_only, rounding, temperature, top_k"),
+        (
+            "nothing",
+            "defence to be one of dirichlet, gaussian, label_only, rounding, temperature, top_k",
+        ),
         ("top_k", "top_k:k=NUMBER, got 'top_k'"),
         ("top_k:k=2,k=3", "top_k:k=NUMBER, got 'top_k:k=2,k=3'"),
         ("top_k:n=2", "top_k:k=NUMBER, got 'top_k:n=2'"),

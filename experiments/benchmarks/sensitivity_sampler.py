@@ -1,0 +1,152 @@
+"""Speed of the sensitivity sampler: pairs per second against a Python loop over trainings.
+
+Run:       python -m experiments run benchmarks/sensitivity_sampler --preset cpu
+Time:      smoke 20 s, cpu 5 min on one core (estimated); paper unmeasured, for one GPU
+Goal:      on a GPU, 1,000 trainings (500 pairs) of the small and of the Purchase-size model in one
+           call, faster than the loop; on a CPU no slower than the loop
+
+The small model has the size of the paper's agents, about 5,300 parameters; the large one is the
+Purchase MLP (600-1024-512-256-100). The loop compiles its step once and trains pair after pair.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from experiments import common
+from jaxpriv import models, sampling, sensitivity, training
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """num_pairs: pairs of each model, of which the loop trains `loop_pairs`."""
+
+    num_pairs: dict[str, int]
+    loop_pairs: int
+    num_records: int
+    steps: int
+    repeats: int
+
+
+PRESETS = {
+    "smoke": Settings(num_pairs={"small": 2}, loop_pairs=1, num_records=64, steps=2, repeats=1),
+    "cpu": Settings(
+        num_pairs={"small": 50, "large": 4}, loop_pairs=2, num_records=1000, steps=50, repeats=3
+    ),
+    "paper": Settings(
+        num_pairs={"small": 500, "large": 500},
+        loop_pairs=5,
+        num_records=2000,
+        steps=500,
+        repeats=3,
+    ),
+}
+MODULES = {
+    "small": (models.MLP(widths=(64, 32), num_classes=7), 32, 7),
+    "large": (
+        models.MLP(widths=(1024, 512, 256), num_classes=100, activation=nn.tanh),
+        600,
+        100,
+    ),
+}
+
+
+def run(settings: Settings) -> dict[str, Any]:
+    """Times both ways on random records."""
+    rows = []
+    for name, num_pairs in settings.num_pairs.items():
+        module, width, num_classes = MODULES[name]
+        rng = np.random.default_rng(0)
+        size = 4 * settings.num_records
+        data = (
+            jnp.asarray(rng.normal(size=(size, width)), jnp.float32),
+            jnp.asarray(rng.integers(num_classes, size=size), jnp.int32),
+        )
+        params = module.init(jax.random.key(0), data[0][0])
+
+        def loss(params, example, key, module=module):
+            del key
+            logits: Any = module.apply(params, example[0])
+            return optax.softmax_cross_entropy_with_integer_labels(logits, example[1])
+
+        def make_alg(k, hyper, loss=loss):
+            del hyper
+            sampler = sampling.fixed_batch(k, batch_size=min(128, k))
+            return training.sgd(loss, optax.adam(1e-3), sampler)
+
+        calls = {
+            "sample_pairs": _sampler(make_alg, params, data, num_pairs, settings),
+            "loop": _loop(make_alg, params, data, settings),
+        }
+        times = common.interleaved(calls, repeats=settings.repeats)
+        counts = {"sample_pairs": num_pairs, "loop": settings.loop_pairs}
+        for method, seconds in times.items():
+            rows.append(
+                {
+                    "model": name,
+                    "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
+                    "method": method,
+                    "pairs": counts[method],
+                    "pairs_per_second": counts[method] / float(np.median(seconds)),
+                }
+            )
+    return {"rows": rows}
+
+
+def _sampler(make_alg, params, data, num_pairs, settings):
+    """Returns a call that samples all pairs, including its compilation."""
+
+    def call():
+        return sensitivity.sample_pairs(
+            jax.random.key(0),
+            make_alg,
+            params,
+            data,
+            num_pairs=num_pairs,
+            num_records=settings.num_records,
+            steps=settings.steps,
+        )
+
+    return call
+
+
+def _loop(make_alg, params, data, settings):
+    """Returns a call that trains the two models of a few pairs one after the other."""
+    algorithm = make_alg(settings.num_records, None)
+    rng = np.random.default_rng(1)
+
+    def call():
+        for i in range(settings.loop_pairs):
+            rows = rng.choice(len(data[1]), settings.num_records + 1, replace=False)
+            trained = []
+            for members in (rows[:-1], np.append(rows[1:-1], rows[-1])):
+                records = jax.tree.map(lambda leaf, m=members: leaf[m], data)
+                state, _ = training.fit(
+                    jax.random.key(i), algorithm, params, records, steps=settings.steps
+                )
+                trained.append(state.params)
+            jax.block_until_ready(optax.tree.norm(optax.tree.sub(*trained)))
+
+    return call
+
+
+def table(record: dict[str, Any]) -> str:
+    """Formats the rows as text."""
+    return common.text_table(
+        ("model", "parameters", "method", "pairs", "pairs per second"),
+        (
+            (
+                r["model"],
+                f"{r['parameters']:,}",
+                r["method"],
+                str(r["pairs"]),
+                f"{r['pairs_per_second']:.3g}",
+            )
+            for r in record["rows"]
+        ),
+    )

@@ -1,0 +1,1 @@
+"""On the Privacy Risks of Deploying Recurrent Neural Networks in Machine Learning Models (2023)."""
