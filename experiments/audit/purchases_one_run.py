@@ -1,10 +1,11 @@
 """Audit of one training on purchases: 1,000 Dirac canaries in the weights, 1,000 wrong labels.
 
 Run:       python -m experiments run audit/purchases_one_run --preset cpu
-Time:      smoke 10 s, cpu not run yet, paper not run yet
+Time:      smoke 20 s, cpu 2 min with one thread, paper not run yet
 Expected:  both bounds below epsilon = 4, the white-box one well above the black-box one, and the
            ceiling above both
-Ours:      not run yet
+Ours:      white-box 0.80 and 0.50 in two trainings (1.24 and 0.77 if the trade-off is Gaussian),
+           black-box 0.18 and 0.12, ceiling 4.88 (cpu, 2026-11-29)
 
 One training with DP-SGD has both kinds of canaries, each by its own fair coin. The white-box
 attacker reads the released parameters and takes the inner product of their update with the gradient
