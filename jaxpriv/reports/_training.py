@@ -228,11 +228,6 @@ def train(
         others = [np.concatenate([a[~records.is_member], b]) for a, b in
                   ((x, population_x), (y, records.population.y))]  # fmt: skip
         num_members = int(records.is_member.sum())
-        if len(others[1]) <= num_members:
-            raise ValueError(
-                f"Expected more records outside of the training than the {num_members} members, "
-                f"from which pairs are drawn, got {len(others[1])}: another seed draws others."
-            )
         return sensitivity.sample_pairs(
             key,
             recipe.make_alg,

@@ -117,6 +117,7 @@ def assemble(
     records = partition.partition_records(
         split_key, dataset, unit=settings.unit, max_records=settings.max_records
     )
+    _check_pairs(defences, records)
     if settings.repetitions is not None and records.units.kind != "record":
         raise ValueError(
             f"Expected --unit record for --repetitions, as {dataset.name} has groups and the "
@@ -453,6 +454,17 @@ def _defences(settings: Settings, *, num_classes: int | None) -> list[Defence]:
         if titles.count(defence.title) > 1:
             raise ValueError(f"Expected different defences, got {defence.title!r} twice.")
     return defences
+
+
+def _check_pairs(defences: Sequence[Defence], records: partition.Partition) -> None:
+    """Refuses pairs of data sets for which there are too few records, before models are trained."""
+    members = int(records.is_member.sum())
+    others = len(records.is_member) - members + len(records.population)
+    if others <= members and any(defence.num_pairs for defence in defences):
+        raise ValueError(
+            f"Expected more records outside of the training than the {members} members, from which "
+            f"pairs are drawn, got {others}: another seed draws others."
+        )
 
 
 def _refuse_releases(defences: Sequence[Defence], subject: str) -> None:
