@@ -12,6 +12,7 @@ from jaxtyping import Bool, Int
 
 from jaxpriv import units
 from jaxpriv.attacks import evidence as evidence_lib
+from jaxpriv.attacks import inversion
 from jaxpriv.attacks.evidence import Evidence
 from jaxpriv.reports.findings import Data, Promise, Training
 
@@ -29,6 +30,7 @@ class Subject(NamedTuple):
     tested: outputs of a model trained in the same way on a part of the records of every class, and
       whether each record is in that part. Where a class is the unit, it measures the accuracy;
       None otherwise.
+    predict_one: that model as a JAX function of one input, for attacks that need its gradients.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Subject(NamedTuple):
     promise: Promise | None
     rows: Int[np.ndarray, " n"] | None = None
     tested: tuple[Evidence, Bool[np.ndarray, " n"]] | None = None
+    predict_one: inversion.Predict | None = None
 
 
 def from_scores(path: str | os.PathLike[str]) -> Subject:
