@@ -8,11 +8,12 @@ Ours:      not run yet
 
 The models are softmax regressions on the pixels, of the faces of ORL where Faces94 is not
 available. For each noise of class-DP, that of record-DP is searched until both models are within a
-point of each other on the test images. The attack is the enhanced one with bilateral total variation. `reidentified` is the share of the
-reconstructions that a softmax regression trained on other images assigns to their person; `closer`
-is the share of those that are nearer to a training image of the person than to a test image,
-beside the share to expect without memorisation. `epsilon` is exact, for one record (image) or class
-(person). A record is one of the augmented images, so a person's photo has eleven.
+point of each other on the test images. The attack is the enhanced one with bilateral total
+variation. `reidentified` is the share of the reconstructions that a softmax regression trained on
+other images assigns to their person; `closer` is the share of those that are nearer to a training
+image of the person than to a test image, beside the share to expect without memorisation.
+`epsilon` is exact, for one record (image) or class (person). A record is one of the augmented
+images, so a photo has eleven.
 """
 
 from dataclasses import dataclass

@@ -113,6 +113,8 @@ def assemble(
     started = time.monotonic()
     settings.check_subject()
     defences = _defences(settings)
+    if settings.sensitive is not None:
+        _attribute.find(dataset, settings.sensitive)
     split_key, shadow_key, blind_key, *model_keys = jax.random.split(key, 4 + len(settings.epsilon))
     records = partition.partition_records(
         split_key, dataset, unit=settings.unit, max_records=settings.max_records
