@@ -5,15 +5,14 @@ The attacker has the other columns and the label of each record, and the records
 In the shapes below `n` counts records, `d` inputs, `v` values and `c` classes.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, PRNGKeyArray, Shaped
+from jaxtyping import Bool, Float, PRNGKeyArray
 
 from jaxpriv import _keys
 from jaxpriv.attacks import attribute
-from jaxpriv.attacks.evidence import Evidence
+from jaxpriv.attacks.evidence import Evidence, Predict
 from jaxpriv.data import Dataset
 from jaxpriv.metrics import intervals
 from jaxpriv.reports import _networks, _score_files, findings
@@ -179,7 +178,7 @@ def measure(
 
 def _answers(
     key: PRNGKeyArray,
-    predict: Callable[[PRNGKeyArray, np.ndarray], Shaped[np.ndarray, "b c"]],
+    predict: Predict,
     inputs: Float[np.ndarray, "n d"],
     target: attribute.Attribute,
 ) -> Float[np.ndarray, "n v c"]:
