@@ -46,7 +46,7 @@ class Settings:
 
 PRESETS = {
     "smoke": Settings(
-        recipe=Recipe(num_training=60, num_test=40, batch_size=20, steps=2, num_subclasses=2),
+        recipe=Recipe(num_training=60, num_test=100, batch_size=20, steps=2, num_subclasses=2),
         noise_multipliers=(1.6,),
         attack_steps=3,
         seeds=1,

@@ -167,7 +167,10 @@ def _invert_model(
         log(f"{subject.name}: inverting by {attack.title}")
         attack_key = _keys.named(key, attack.name)
         identity = _score_files.identity(
-            attack_key, outputs=np.asarray(outputs.logits), classes=images.classes
+            attack_key,
+            outputs=np.asarray(outputs.logits),
+            classes=images.classes,
+            steps=np.array(STEPS),
         )
 
         def compute(
