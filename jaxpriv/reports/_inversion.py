@@ -28,6 +28,9 @@ MAX_CLASSES, NUM_SHOWN = 40, 10
 _CONFIDENCE = 0.95
 _MIN_SSIM_SIDE = 11
 
+_MIN_CONTRAST = 0.01
+"""Standard deviation of the pixels below which a picture counts as black, white or grey."""
+
 _PENALTIES = {"enhanced_l1": 0.2, "enhanced_btv": 0.4}
 """Weights of the penalties times the number of pixels.
 
@@ -260,7 +263,9 @@ def _mean(distances: Float[np.ndarray, " k"]) -> tuple[float, float, float]:
 
 
 def _standardised(pictures: Shaped[np.ndarray, "k h w c"]) -> Float[np.ndarray, "k d"]:
-    """Returns the pixels of each picture with mean 0 and norm 1; 0 where they are constant."""
+    """Returns the pixels of each picture with mean 0 and norm 1; 0 where nothing can be seen."""
     flat = np.asarray(pictures, np.float64).reshape(len(pictures), -1)
+    is_visible = flat.std(axis=1, keepdims=True) >= _MIN_CONTRAST
     flat = flat - flat.mean(axis=1, keepdims=True)
-    return flat / np.maximum(np.linalg.norm(flat, axis=1, keepdims=True), 1e-9)
+    norm = np.linalg.norm(flat, axis=1, keepdims=True)
+    return np.where(is_visible, flat / np.where(is_visible, norm, 1.0), 0.0)

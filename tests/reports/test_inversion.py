@@ -99,6 +99,8 @@ def test_the_numbers_are_those_of_the_metrics():
     flat = [x.reshape(len(x), -1) for x in (FACES, IMAGES[IS_HELD_OUT])]
     expected = np.corrcoef(*flat)[:CLASSES, CLASSES:].argmax(1) == np.arange(CLASSES)
     assert named.top_1.value == expected.mean()
+    invisible = images.reidentify(0.001 * FACES, np.arange(CLASSES))
+    assert (invisible.top_1.value, invisible.top_5.value) == (0.0, 0.0)
 
 
 def test_the_classes_are_bounded(monkeypatch):
@@ -136,7 +138,7 @@ def test_the_page_and_the_summary_show_the_gallery(inverted):
         r'<img class="face" src="(data:image/png;base64,[^"]+)" alt="([^"]+)"', section
     )
     assert len(pictures) == 3 * 10
-    assert len({alt for _, alt in pictures}) == 30 or len(pictures) == 30
+    assert len({alt for _, alt in pictures[:10]}) == 10
     assert pictures[0][1] == f"class person {inverted.labels[0]}, training image"
     assert pictures[0][0] == inverted.originals[0]
     assert ("Model inversion", "Model inversion") in {row[:2] for row in _annex.edpb(shown)}
