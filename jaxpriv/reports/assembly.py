@@ -128,7 +128,6 @@ def assemble(
     inputs, trainings = _trainings(records, settings, train, log)
     sensitive = None
     if settings.sensitive is not None:
-        log(f"imputing {settings.sensitive} without a model")
         sensitive = _attribute.prepare(
             _keys.named(key, "sensitive"),
             dataset,
