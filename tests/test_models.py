@@ -69,3 +69,12 @@ def test_large_images_do_not_enlarge_the_hidden_layer():
         shapes = jax.eval_shape(module.init, KEY, jnp.zeros((side, side, 1)))
         sizes.append(sum(leaf.size for leaf in jax.tree.leaves(shapes)))
     assert sizes[0] == sizes[1] == sizes[2]
+
+
+def test_a_large_image_is_averaged_before_the_first_convolution():
+    module = models.CNN(num_classes=2, channels=(2,), width=3)
+    large = jax.random.uniform(KEY, (66, 34, 1))
+    small = large.reshape(33, 2, 17, 2, 1).mean((1, 3))
+    params = module.init(KEY, small)
+    np.testing.assert_allclose(module.apply(params, large), module.apply(params, small), rtol=1e-5)
+    assert module.apply(params, jax.random.uniform(KEY, (33, 17, 1))).shape == (2,)

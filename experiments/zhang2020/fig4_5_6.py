@@ -16,19 +16,16 @@ trained on other images assigns to their digit. `epsilon` is exact, for one reco
 given the partition into subclasses, which depends on the data.
 """
 
-import base64
-import io
 from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from experiments import common
 from experiments.zhang2020 import victims
 from experiments.zhang2020.victims import Protection, Recipe
-from jaxpriv import accounting, metrics
+from jaxpriv import metrics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +46,7 @@ class Settings:
 
 PRESETS = {
     "smoke": Settings(
-        recipe=Recipe(num_training=60, num_test=40, batch_size=20, steps=2, num_subclasses=2),
+        recipe=Recipe(num_training=60, num_test=100, batch_size=20, steps=2, num_subclasses=2),
         noise_multipliers=(1.6,),
         attack_steps=3,
         seeds=1,
@@ -63,29 +60,31 @@ PRESETS = {
         seeds=5,
     ),
 }
-DELTA, CONFIDENCE = 1e-5, 0.95
-ACCURACY_TOLERANCE = 0.01
-NOISE_RANGE = 0.3, 12.0
-"""Range of the noise multiplier of record-DP."""
 
 
 def run(settings: Settings) -> dict[str, Any]:
     """Trains all models, attacks them and compares their distances."""
-    digits = victims.load(settings.recipe)
-    referee = _referee(digits, settings)
+    digits = victims.digits(settings.recipe)
+    referee = victims.train_referee(digits, settings.recipe, name=_name(settings, "referee"))
     rows = [_row(digits, settings, referee, "none", 0.0)]
     for noise_multiplier in settings.noise_multipliers:
         subclass = _row(digits, settings, referee, "subclass", noise_multiplier)
-        matched = _matching_noise(digits, settings, subclass["accuracies"][0])
+        matched = victims.matching_noise(
+            digits,
+            settings.recipe,
+            accuracy_of_first=subclass["accuracies"][0],
+            trials=settings.trials,
+            name=lambda *model: name(settings, *model),
+        )
         record = _row(digits, settings, referee, "record", matched)
         larger = np.array(subclass["distances"]) > np.array(record["distances"])
-        share = metrics.intervals.share(larger.ravel(), confidence=CONFIDENCE)
+        share = metrics.intervals.share(larger.ravel(), confidence=victims.CONFIDENCE)
         rows += [record | {"wins": None}, subclass | {"wins": list(share)}]
-    return {"data": digits.data_name, "confidence": CONFIDENCE, "rows": rows}
+    return {"data": digits.data_name, "confidence": victims.CONFIDENCE, "rows": rows}
 
 
 def _row(
-    digits: victims.Digits,
+    digits: victims.Images,
     settings: Settings,
     referee: Any,
     protection: Protection,
@@ -93,122 +92,60 @@ def _row(
 ) -> dict[str, Any]:
     accuracies, distances, hits, images = [], [], [], []
     for seed in range(settings.seeds):
-        params = _train(digits, settings, protection, noise_multiplier, seed)
+        params = victims.train(
+            jax.random.key(seed),
+            digits,
+            settings.recipe,
+            protection=protection,
+            noise_multiplier=noise_multiplier,
+            name=name(settings, protection, noise_multiplier, seed),
+        )
         accuracies.append(victims.accuracy(digits, params))
-        best = np.asarray(victims.invert(params, settings.attack_steps).best)
-        logits = victims.MODULE.apply(referee, jnp.asarray(best))
-        hits.append((np.asarray(logits).argmax(-1) == np.arange(victims.NUM_CLASSES)).tolist())
-        distances.append(victims.distances(digits, best).tolist())
+        best = victims.invert(digits, params, attack="enhanced_l1", steps=settings.attack_steps)
+        measured = victims.measure(digits, referee, best)
+        hits.append(measured["top_1"][0])
+        distances.append(measured["distances"])
         images.append(best)
     return {
         "protection": protection,
         "noise_multiplier": noise_multiplier,
-        "epsilon": _epsilons(digits, settings, protection, noise_multiplier),
+        "epsilon": victims.epsilons(
+            digits, settings.recipe, protection=protection, noise_multiplier=noise_multiplier
+        ),
         "accuracies": accuracies,
         "accuracy": float(np.mean(accuracies)),
         "distances": distances,
-        "distance": common.mean_interval(np.ravel(distances).tolist(), confidence=CONFIDENCE),
+        "distance": common.mean_interval(
+            np.ravel(distances).tolist(), confidence=victims.CONFIDENCE
+        ),
         "reidentified": float(np.mean(hits)),
-        "images": _png(images[0]),
+        "images": victims.png(images[0]),
         "wins": None,
     }
 
 
-def _train(
-    digits: victims.Digits,
-    settings: Settings,
-    protection: Protection,
-    noise_multiplier: float,
-    seed: int,
-) -> Any:
-    return victims.train(
-        jax.random.key(seed),
-        digits,
-        settings.recipe,
-        protection=protection,
-        noise_multiplier=noise_multiplier,
-        name=_name(settings, f"{protection}-{noise_multiplier:.4f}-{seed}"),
-    )
+def name(
+    settings: Settings, protection: Protection, noise_multiplier: float, seed: int
+) -> str | None:
+    """Returns the name of the folder of checkpoints of a training."""
+    return _name(settings, f"{protection}-{noise_multiplier:.4f}-{seed}")
 
 
 def _name(settings: Settings, text: str) -> str | None:
-    """Returns the name of the folder of checkpoints of a training."""
     return f"{settings.recipe.num_training}-{text}" if settings.resumable else None
-
-
-def _referee(digits: victims.Digits, settings: Settings) -> Any:
-    """Trains the network that names the reconstructions on images that no target has seen."""
-    swapped = digits._replace(x=digits.test_x, y=digits.test_y)
-    return victims.train(
-        jax.random.key(1000),
-        swapped,
-        settings.recipe,
-        protection="none",
-        noise_multiplier=0.0,
-        name=_name(settings, "referee"),
-    )
-
-
-def _matching_noise(digits: victims.Digits, settings: Settings, accuracy: float) -> float:
-    """Searches the noise of record-DP at which the accuracy of the first seed is given."""
-    low, high = np.log(NOISE_RANGE)
-    best, smallest = float(np.exp(low)), np.inf
-    for _ in range(settings.trials):
-        middle = float(np.exp((low + high) / 2))
-        params = _train(digits, settings, "record", middle, seed=0)
-        difference = victims.accuracy(digits, params) - accuracy
-        if abs(difference) < smallest:
-            best, smallest = middle, abs(difference)
-        if abs(difference) <= ACCURACY_TOLERANCE / 2:
-            break
-        low, high = (np.log(middle), high) if difference > 0 else (low, np.log(middle))
-    return best
-
-
-def _epsilons(
-    digits: victims.Digits,
-    settings: Settings,
-    protection: Protection,
-    noise_multiplier: float,
-) -> dict[str, float] | None:
-    """Returns epsilon under both relations, for one record or one subclass."""
-    if protection == "none":
-        return None
-    alg = victims.algorithm(
-        digits, settings.recipe, protection=protection, noise_multiplier=noise_multiplier
-    )
-    both = accounting.epsilon_by_relation(alg.event(settings.recipe.steps), delta=DELTA)
-    return both._asdict()
-
-
-def _png(images: np.ndarray) -> str:
-    """Encodes images [c, h, w, 1] side by side as a PNG in base64."""
-    from PIL import Image
-
-    strip = np.concatenate(list(images[..., 0]), axis=1)
-    stream = io.BytesIO()
-    Image.fromarray(np.rint(255 * strip).astype(np.uint8)).save(stream, "PNG")
-    return base64.b64encode(stream.getvalue()).decode()
 
 
 def plots(record: dict[str, Any]) -> dict[str, str]:
     """Draws the reconstructions of each model, a row each, and its description beside them."""
-    height = 60
-    lines = []
-    for i, row in enumerate(record["rows"]):
-        text = f"{row['protection']} z={row['noise_multiplier']:.2f}: {100 * row['accuracy']:.1f} %"
-        lines.append(
-            f'<text x="0" y="{i * height + 34}" font-size="13" font-family="sans-serif">{text}'
-            f'</text><image x="190" y="{i * height}" width="560" height="56" '
-            f'href="data:image/png;base64,{row["images"]}"/>'
+    rows = [
+        (
+            f"{row['protection']} z={row['noise_multiplier']:.2f}: {100 * row['accuracy']:.1f} %",
+            row["images"],
         )
-    total = height * len(lines)
-    return {
-        "reconstructions": (
-            f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="760" height="{total}" '
-            f'aria-label="reconstructed digits 0 to 9 of each model">{"".join(lines)}</svg>'
-        )
-    }
+        for row in record["rows"]
+    ]
+    label = "reconstructed digits 0 to 9 of each model"
+    return {"reconstructions": victims.gallery(rows, label=label, width=560, height=56)}
 
 
 def table(record: dict[str, Any]) -> str:

@@ -1,63 +1,89 @@
-"""Digits, and the models that are trained on them: plain, with record-DP and with subclass-DP.
+"""Trains the models that are attacked, inverts them and measures their reconstructions.
 
-The network has two convolutions and two dense layers, and the attack is that of `inversion.MNIST`.
-In the shapes below `c` counts classes.
+A model is trained plainly, with record-DP, with class-DP or with subclass-DP. `digits` prepares
+MNIST; `faces` prepares faces. In the shapes below `c` counts classes and `h, w` are image axes.
 """
 
-import functools
+import base64
+import dataclasses
+import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jaxpriv import data, grads, metrics, models, sampling, training, units
+from experiments import common
+from jaxpriv import accounting, data, grads, metrics, models, sampling, training, units
 from jaxpriv.attacks import inversion
 
-Protection = Literal["none", "record", "subclass"]
+Protection = Literal["none", "record", "class", "subclass"]
 
-MODULE = models.CNN(num_classes=10)
-NUM_CLASSES = 10
+CONFIDENCE = 0.95
+ACCURACY_TOLERANCE = 0.01
+NOISE_RANGE = 0.3, 12.0
+"""Range of the noise multiplier of record-DP in `matching_noise`."""
+
+REFEREE_SEED = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A training on digits.
+    """A training.
 
-    num_training, num_test: number of records.
+    num_training, num_test: number of digits; faces have their own numbers.
     batch_size: expected number of records in a batch, for each kind of protection.
-    num_subclasses: number of k-means clusters in each class.
-    clip_norm: S of subclass-DP; `record_clip_norm` is that of record-DP.
+    num_subclasses: number of k-means clusters in each class, for subclass-DP.
+    clip_norm: S of class-DP and subclass-DP; `record_clip_norm` is that of record-DP.
     learning_rate: of Adam.
+    delta: delta of the epsilons.
     """
 
     num_training: int = 4000
     num_test: int = 1000
-    batch_size: int = 200
+    batch_size: float = 200
     steps: int = 400
     num_subclasses: int = 50
     clip_norm: float = 3.0
     record_clip_norm: float = 1.0
     learning_rate: float = 0.002
+    delta: float = 1e-5
 
 
-class Digits(NamedTuple):
-    """Images [n, 28, 28, 1] and labels, for training and for testing, and the subclasses."""
+class Images(NamedTuple):
+    """Records of a data set and the network that is trained on them.
+
+    x, y: training images [n, h, w, 1] and their labels.
+    test_x, test_y: test images, which are also those that reconstructions are compared with.
+    referee_x, referee_y: images of the network that names the reconstructions.
+    subclasses: subclass of each training image; None where whole classes are protected.
+    num_originals: number of the first training images that are not copies of others; None: all.
+    """
 
     data_name: str
+    module: nn.Module
+    num_classes: int
     x: np.ndarray
     y: np.ndarray
     test_x: np.ndarray
     test_y: np.ndarray
-    subclasses: np.ndarray
+    referee_x: np.ndarray
+    referee_y: np.ndarray
+    subclasses: np.ndarray | None = None
+    num_originals: int | None = None
 
 
-def load(recipe: Recipe) -> Digits:
-    """Draws the records; they are the published MNIST where it is available."""
+def digits(recipe: Recipe) -> Images:
+    """Draws the digits; they are those of the published MNIST where it is available.
+
+    The network has two convolutions and two dense layers. The referee is trained on the test
+    images.
+    """
     names = {entry.name for entry in data.available() if entry.sources}
     name = "mnist" if "mnist" in names else "mnist5k"
     dataset = data.load(name)
@@ -68,12 +94,23 @@ def load(recipe: Recipe) -> Digits:
     subclasses = units.subclasses(
         np.random.default_rng(1), dataset.x[rows], y[rows], num_subclasses=recipe.num_subclasses
     )
-    return Digits(name, dataset.x[rows], y[rows], dataset.x[test], y[test], subclasses)
+    return Images(
+        data_name=name,
+        module=models.CNN(num_classes=10),
+        num_classes=10,
+        x=dataset.x[rows],
+        y=y[rows],
+        test_x=dataset.x[test],
+        test_y=y[test],
+        referee_x=dataset.x[test],
+        referee_y=y[test],
+        subclasses=subclasses,
+    )
 
 
 def train(
     key: jax.Array,
-    digits: Digits,
+    images: Images,
     recipe: Recipe,
     *,
     protection: Protection,
@@ -87,9 +124,9 @@ def train(
         checkpoints = training.Checkpoints(directory=Path("build") / "zhang2020" / name)
     state, _ = training.fit(
         fit_key,
-        algorithm(digits, recipe, protection=protection, noise_multiplier=noise_multiplier),
-        MODULE.init(init_key, jnp.asarray(digits.x[0])),
-        (jnp.asarray(digits.x), jnp.asarray(digits.y)),
+        algorithm(images, recipe, protection=protection, noise_multiplier=noise_multiplier),
+        images.module.init(init_key, jnp.asarray(images.x[:1])),
+        (jnp.asarray(images.x), jnp.asarray(images.y)),
         steps=recipe.steps,
         checkpoints=checkpoints,
     )
@@ -97,66 +134,213 @@ def train(
 
 
 def algorithm(
-    digits: Digits, recipe: Recipe, *, protection: Protection, noise_multiplier: float
+    images: Images, recipe: Recipe, *, protection: Protection, noise_multiplier: float
 ) -> training.Algorithm:
     """Makes the training algorithm for a kind of protection."""
+    module = images.module
+
+    def loss(params: Any, record: Any, key: jax.Array) -> jax.Array:
+        del key
+        x, y = record
+        logits = jnp.asarray(module.apply(params, x[None]))[0]
+        return optax.softmax_cross_entropy_with_integer_labels(logits, y)
+
     optimizer = optax.adam(recipe.learning_rate)
-    sampling_prob = recipe.batch_size / len(digits.x)
-    records = sampling.poisson(len(digits.x), sampling_prob=sampling_prob)
+    sampling_prob = recipe.batch_size / len(images.x)
+    records = sampling.poisson(len(images.x), sampling_prob=sampling_prob)
     if protection == "none":
-        return training.sgd(_loss, optimizer, records)
+        return training.sgd(loss, optimizer, records)
     if protection == "record":
-        grad = grads.clipped_grad(_loss, clip_norm=recipe.record_clip_norm)
+        grad = grads.clipped_grad(loss, clip_norm=recipe.record_clip_norm)
         return training.dpsgd(grad, optimizer, records, noise_multiplier=noise_multiplier)
-    # As many subclasses as have `batch_size` records on average; a few at a time, since a batch is
-    # padded to all subclasses and microbatches without sampled ones are skipped.
-    grad = grads.clipped_grad(_loss, clip_norm=recipe.clip_norm, microbatch_size=5)
-    sampler = sampling.by_subclass(
-        digits.y,
-        digits.subclasses,
-        num_classes=NUM_CLASSES,
-        num_subclasses=recipe.num_subclasses,
-        sampling_prob=sampling_prob,
-    )
+    # As many classes or subclasses as have `batch_size` records on average; a few at a time, since
+    # a batch is padded to all of them and microbatches without sampled ones are skipped.
+    grad = grads.clipped_grad(loss, clip_norm=recipe.clip_norm, microbatch_size=5)
+    if protection == "class":
+        sampler = sampling.by_class(
+            images.y, num_classes=images.num_classes, sampling_prob=sampling_prob
+        )
+    else:
+        assert images.subclasses is not None
+        sampler = sampling.by_subclass(
+            images.y,
+            images.subclasses,
+            num_classes=images.num_classes,
+            num_subclasses=recipe.num_subclasses,
+            sampling_prob=sampling_prob,
+        )
     return training.class_dpsgd(grad, optimizer, sampler, noise_multiplier=noise_multiplier)
 
 
-def accuracy(digits: Digits, params: Any) -> float:
-    """Computes the accuracy on the test records."""
-    logits = jnp.asarray(MODULE.apply(params, jnp.asarray(digits.test_x)))
-    return float((logits.argmax(-1) == jnp.asarray(digits.test_y)).mean(dtype=jnp.float32))
+def epsilons(
+    images: Images, recipe: Recipe, *, protection: Protection, noise_multiplier: float
+) -> dict[str, float] | None:
+    """Computes epsilon under both relations, for one record, class or subclass; None without DP."""
+    if protection == "none":
+        return None
+    alg = algorithm(images, recipe, protection=protection, noise_multiplier=noise_multiplier)
+    both = accounting.epsilon_by_relation(alg.event(recipe.steps), delta=recipe.delta)
+    return both._asdict()
 
 
-@functools.partial(jax.jit, static_argnames="steps")
-def invert(params: Any, steps: int) -> inversion.Inversion:
-    """Reconstructs an image of each digit, with leading axis c."""
-    start = jnp.zeros((28, 28, 1))
-    settings = inversion.Settings(
-        steps=steps,
-        learning_rate=inversion.MNIST.learning_rate,
-        penalty=inversion.MNIST.penalty,
-        penalty_weight=inversion.MNIST.penalty_weight,
+def train_referee(images: Images, recipe: Recipe, *, name: str | None) -> Any:
+    """Trains the network that names the reconstructions on images that no target has seen."""
+    others = images._replace(x=images.referee_x, y=images.referee_y, subclasses=None)
+    batch_size = min(recipe.batch_size, len(others.x) / 4)
+    return train(
+        jax.random.key(REFEREE_SEED),
+        others,
+        dataclasses.replace(recipe, batch_size=batch_size),
+        protection="none",
+        noise_multiplier=0.0,
+        name=name,
     )
-    attack: Callable[[jax.Array], inversion.Inversion] = lambda label: inversion.enhanced(  # noqa: E731
-        lambda x: jnp.asarray(MODULE.apply(params, x)), label, start, settings=settings
+
+
+def logits(images: Images, params: Any, x: np.ndarray) -> np.ndarray:
+    """Computes the outputs of a model."""
+    return np.asarray(images.module.apply(params, jnp.asarray(x)))
+
+
+def accuracy(images: Images, params: Any) -> float:
+    """Computes the accuracy on the test images."""
+    return float((logits(images, params, images.test_x).argmax(-1) == images.test_y).mean())
+
+
+def invert(
+    images: Images,
+    params: Any,
+    *,
+    attack: str,
+    steps: int | None,
+    learning_rate: float = 0.1,
+    penalty_weight: float | None = None,
+) -> np.ndarray:
+    """Reconstructs an image of each class, [c, h, w, 1].
+
+    attack: name in `inversion.attacks`. penalty_weight: None takes that of the paper.
+    """
+    options = {"steps": steps, "learning_rate": learning_rate, "penalty_weight": penalty_weight}
+    table = {each.name: each for each in inversion.attacks(**options)}
+    target = inversion.Target(
+        predict=lambda x: jnp.asarray(images.module.apply(params, x[None]))[0],
+        shape=images.x.shape[1:],
     )
-    return jax.vmap(attack)(jnp.arange(NUM_CLASSES))
+    labels = np.arange(images.num_classes)
+    return np.asarray(table[attack].run(jax.random.key(0), target, labels).best)
 
 
-def distances(digits: Digits, images: np.ndarray) -> np.ndarray:
-    """Computes the Euclidean MIA distance of the reconstruction of each digit, [c]."""
+def distances(images: Images, best: np.ndarray, *, distance: Any = "euclidean") -> np.ndarray:
+    """Computes the MIA distance of the reconstruction of each class, [c], without copies."""
     nearest = metrics.image.inversion_distance(
-        images,
-        np.arange(NUM_CLASSES),
-        training=digits.x,
-        training_labels=digits.y,
-        distance="euclidean",
+        np.clip(best, 0, 1),
+        np.arange(images.num_classes),
+        training=images.x[: images.num_originals],
+        training_labels=images.y[: images.num_originals],
+        distance=distance,
     )
     return nearest.distance
 
 
-def _loss(params: Any, record: Any, key: jax.Array) -> jax.Array:
-    del key
-    x, y = record
-    logits = jnp.asarray(MODULE.apply(params, x))
-    return optax.softmax_cross_entropy_with_integer_labels(logits, y)
+def measure(
+    images: Images, referee: Any, best: np.ndarray, *, distance: Any = "euclidean"
+) -> dict[str, Any]:
+    """Measures reconstructions of all classes: distance, re-identification, membership check."""
+    classes = np.arange(images.num_classes)
+    named = metrics.image.reidentification(
+        logits(images, referee, best), classes, confidence=CONFIDENCE
+    )
+    check = metrics.image.membership_check(
+        np.clip(best, 0, 1),
+        classes,
+        training=images.x[: images.num_originals],
+        training_labels=images.y[: images.num_originals],
+        held_out=images.test_x,
+        held_out_labels=images.test_y,
+        distance="euclidean",
+        confidence=CONFIDENCE,
+    )
+    return {
+        "distances": distances(images, best, distance=distance).tolist(),
+        "top_1": list(named.top_1),
+        "top_5": None if named.top_5 is None else list(named.top_5),
+        "closer": list(check.share),
+        "expected_closer": check.expected,
+    }
+
+
+def matching_noise(
+    images: Images,
+    recipe: Recipe,
+    *,
+    accuracy_of_first: float,
+    trials: int,
+    name: Callable[[Protection, float, int], str | None],
+) -> float:
+    """Searches the noise of record-DP at which the accuracy of the first seed is the given one.
+
+    name: `name(protection, noise_multiplier, seed)`, the folder of checkpoints or None.
+    """
+    low, high = np.log(NOISE_RANGE)
+    best, smallest = float(np.exp(low)), np.inf
+    for _ in range(trials):
+        middle = float(np.exp((low + high) / 2))
+        params = train(
+            jax.random.key(0),
+            images,
+            recipe,
+            protection="record",
+            noise_multiplier=middle,
+            name=name("record", middle, 0),
+        )
+        difference = accuracy(images, params) - accuracy_of_first
+        if abs(difference) < smallest:
+            best, smallest = middle, abs(difference)
+        if abs(difference) <= ACCURACY_TOLERANCE / 2:
+            break
+        low, high = (np.log(middle), high) if difference > 0 else (low, np.log(middle))
+    return best
+
+
+def png(images: np.ndarray) -> str:
+    """Encodes images [c, h, w, 1] side by side as a PNG in base64."""
+    from PIL import Image
+
+    strip = np.concatenate(list(np.clip(images[..., 0], 0, 1)), axis=1)
+    stream = io.BytesIO()
+    Image.fromarray(np.rint(255 * strip).astype(np.uint8)).save(stream, "PNG")
+    return base64.b64encode(stream.getvalue()).decode()
+
+
+def gallery(rows: list[tuple[str, str]], *, label: str, width: int, height: int) -> str:
+    """Draws rows of images, encoded by `png`, with a text before each, as SVG.
+
+    width, height: size of a row of images in the figure.
+    """
+    left, step, lines = 230, height + 6, []
+    for i, (text, encoded) in enumerate(rows):
+        lines.append(
+            f'<text x="0" y="{i * step + height / 2 + 4:g}" font-size="13" '
+            f'font-family="sans-serif">{text}</text><image x="{left}" y="{i * step}" '
+            f'width="{width}" height="{height}" preserveAspectRatio="xMinYMid" '
+            f'href="data:image/png;base64,{encoded}"/>'
+        )
+    size = f'width="{left + width}" height="{step * len(rows)}"'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" {size} aria-label="{label}">'
+        f"{''.join(lines)}</svg>"
+    )
+
+
+def mean_text(values: Any) -> str:
+    """Formats a mean with the ends of its interval of Student's t; '-' for one value."""
+    flat = np.ravel(values).tolist()
+    if len(flat) < 2:
+        return f"{flat[0]:.3f}"
+    mean, low, high = common.mean_interval(flat, confidence=CONFIDENCE)
+    return f"{mean:.3f} ({low:.3f} to {high:.3f})"
+
+
+def share_text(share: Any) -> str:
+    """Formats a share with the ends of its interval; '' for None."""
+    return "" if share is None else "{:.2f} ({:.2f} to {:.2f})".format(*share)

@@ -14,13 +14,14 @@ from jaxpriv.data import (
     vocabulary,
 )
 from jaxpriv.data.catalogue import Listing, available, load, path
-from jaxpriv.data.dataset import Dataset, num_duplicates
+from jaxpriv.data.dataset import Column, Dataset, num_duplicates
 from jaxpriv.data.purchases import load_purchases
 from jaxpriv.data.synthetic import purchase_like
 from jaxpriv.data.text import Pairs, load_pairs
 from jaxpriv.data.vocabulary import Vocabulary, batches_by_length, pad, tokenise
 
 __all__ = [
+    "Column",
     "Dataset",
     "Listing",
     "Pairs",

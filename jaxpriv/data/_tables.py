@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 
 from jaxpriv import _files
 from jaxpriv.data import _columns, _delimited, _digests, _labels, _preprocessing
-from jaxpriv.data.dataset import Dataset
+from jaxpriv.data.dataset import Column, Dataset
 
 
 def read(path: Path, options: _preprocessing.Options) -> tuple[Dataset, int]:
@@ -76,6 +76,7 @@ def read(path: Path, options: _preprocessing.Options) -> tuple[Dataset, int]:
         notes=(*notes, *classes.notes),
         not_private=tuple(not_private),
         group=_preprocessing.renumber(keys[1].codes[keep]) if len(keys) > 1 else None,
+        columns=_named_inputs(columns),
     )
     return dataset, _digests.count_duplicates(x, y)
 
@@ -175,6 +176,16 @@ def _fill(
     note = f"Replaced {count} missing values of {name!r} ({shown}) by the median."
     notes.append(note)
     not_private.append(f"{note} The median is not covered by epsilon.")
+
+
+def _named_inputs(columns: list[_columns.Column]) -> tuple[Column, ...]:
+    """Returns the inputs that each column occupies."""
+    result, start = [], 0
+    for column in columns:
+        width = len(column.values) if isinstance(column, _columns.Categories) else 1
+        result.append(Column(column.name, tuple(range(start, start + width))))
+        start += width
+    return tuple(result)
 
 
 def _inputs(column: _columns.Column) -> Float[np.ndarray, "n d"]:

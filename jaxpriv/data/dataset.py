@@ -7,6 +7,7 @@ In the shapes below `n` counts records and `m` selected records; features are `[
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -14,7 +15,22 @@ from jaxtyping import Bool, Float, Int
 from jaxpriv import _check, units
 from jaxpriv.data import _digests
 
-__all__ = ["Dataset", "num_duplicates"]
+__all__ = ["Column", "Dataset", "num_duplicates"]
+
+
+class Column(NamedTuple):
+    """A named column of a table.
+
+    name: name in the header.
+    inputs: columns of the features that it occupies: one for numbers, otherwise one for each value.
+
+    Example:
+      >>> Column("colour", (3, 4)).inputs
+      (3, 4)
+    """
+
+    name: str
+    inputs: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +48,7 @@ class Dataset:
     notes: sentences on what was converted, left out or imputed.
     not_private: sentences on preprocessing that depends on the records and is not covered by
       epsilon.
+    columns: the columns of a table that are inputs, in their order; empty if they have no names.
 
     Raises:
       ValueError: if the lengths differ, a label is outside 0 to num_classes - 1, or there are no
@@ -55,6 +72,7 @@ class Dataset:
     class_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     not_private: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.y) == 0:

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int, UInt8
 
 from jaxpriv import _files
-from jaxpriv.data.dataset import Dataset
+from jaxpriv.data.dataset import Column, Dataset
 
 __all__ = ["archive_of", "read_adult", "read_shokri"]
 
@@ -199,6 +199,8 @@ def read_adult(folder: Path) -> Dataset:
       ...     adult = read_adult(pathlib.Path(folder))
       >>> adult.x.shape, adult.class_names, adult.is_test.tolist()
       ((2, 104), ('<=50K', '>50K'), [False, True])
+      >>> adult.columns[-2]
+      Column(name='sex', inputs=(61, 62))
     """
     names = ["adult.csv"] if (folder / "adult.csv").exists() else ["adult.data", "adult.test"]
     files = _files.read_named(folder, names)
@@ -222,7 +224,20 @@ def read_adult(folder: Path) -> Dataset:
         source=f"{', '.join(names)} in {folder}",
         notes=(f"Dropped {num_rows - len(y)} of {num_rows} records with missing values.",),
         is_test=None if len(names) == 1 else np.repeat([False, True], sizes),
+        columns=_adult_columns(),
     )
+
+
+def _adult_columns() -> tuple[Column, ...]:
+    """Returns the inputs of each column: first the numbers, then the dummy variables."""
+    names = sorted(_ADULT, key=lambda name: isinstance(_ADULT[name], str))
+    result, start = [], 0
+    for name in names:
+        allowed = _ADULT[name]
+        width = len(allowed.split()) if isinstance(allowed, str) else 1
+        result.append(Column(name, tuple(range(start, start + width))))
+        start += width
+    return tuple(result)
 
 
 def _records(raw: bytes, name: str) -> Iterator[tuple[str, list[str]]]:

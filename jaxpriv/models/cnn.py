@@ -7,6 +7,9 @@ from jaxtyping import Array, Float
 
 __all__ = ["CNN"]
 
+_LARGEST_INPUT = 64
+"""Images are averaged over 2x2 windows until their longer side has at most this many pixels."""
+
 _LARGEST_SIDE = 8
 """Feature maps are pooled until their longer side has at most this many pixels."""
 
@@ -14,8 +17,9 @@ _LARGEST_SIDE = 8
 class CNN(nn.Module):
     """Convolutional network: 3x3 convolutions with ReLU and 2x2 max-pooling, then a hidden layer.
 
-    Without batch normalisation, so that each example has its own gradient. Maps that are still
-    larger than 8 pixels after the last block are averaged over 2x2 windows, so the number of
+    Without batch normalisation, so that each example has its own gradient. Images larger than 64
+    pixels are first averaged over 2x2 windows, which bounds the time of a step. Maps that are
+    still larger than 8 pixels after the last block are averaged likewise, so the number of
     parameters stays moderate for larger images.
 
     num_classes: number of outputs.
@@ -36,10 +40,17 @@ class CNN(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "*b h w c"]) -> Float[Array, "*b k"]:
+        x = _shrink(x, _LARGEST_INPUT)
         for channels in self.channels:
             x = nn.relu(nn.Conv(channels, (3, 3))(x))
             x = nn.max_pool(x, (2, 2), (2, 2), "SAME")
-        while max(x.shape[-3:-1]) > _LARGEST_SIDE:
-            x = nn.avg_pool(x, (2, 2), (2, 2), "SAME", count_include_pad=False)
+        x = _shrink(x, _LARGEST_SIDE)
         x = nn.relu(nn.Dense(self.width)(x.reshape(*x.shape[:-3], -1)))
         return nn.Dense(self.num_classes)(x)
+
+
+def _shrink(x: Float[Array, "*b h w c"], largest: int) -> Float[Array, "*b h2 w2 c"]:
+    """Averages over 2x2 windows until the longer side has at most `largest` pixels."""
+    while max(x.shape[-3:-1]) > largest:
+        x = nn.avg_pool(x, (2, 2), (2, 2), "SAME", count_include_pad=False)
+    return x

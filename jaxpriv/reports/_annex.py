@@ -74,12 +74,33 @@ def edpb(report: Report) -> list[Row]:
         reconstruction += " The guarantee limits it for every attacker, see Guarantee."
     return [
         Row("Membership inference", "Attacks", "Black-box attacks on the outputs of the model."),
-        Row("Attribute inference", None, "No attack was run."),
+        _attribute_row(report),
         Row("Exfiltration", None, "No attack was run."),
         Row("Regurgitation of training data", None, "The models are classifiers, not generators."),
-        Row("Model inversion", None, "No attack was run."),
+        _inversion_row(report),
         Row("Reconstruction", None, reconstruction),
     ]
+
+
+def _attribute_row(report: Report) -> Row:
+    inferred = report.entries[0].attribute
+    if inferred is None:
+        return Row("Attribute inference", None, "No attack was run.")
+    return Row(
+        "Attribute inference",
+        "Attribute inference",
+        f"Inference of {inferred.column!r} from the outputs of the model, beside imputation.",
+    )
+
+
+def _inversion_row(report: Report) -> Row:
+    if report.inversion is None:
+        return Row("Model inversion", None, "No attack was run.")
+    return Row(
+        "Model inversion",
+        "Model inversion",
+        "White-box attacks on models of all classes, by gradients.",
+    )
 
 
 def _parameters_text(report: Report, promises: list[Entry]) -> str:

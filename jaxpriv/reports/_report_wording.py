@@ -7,6 +7,7 @@ Verdict and recommendation of each model are in `_entry_wording`; their rules ar
 from collections.abc import Sequence
 
 from jaxpriv.reports._entry_wording import attack_sentence, recommendation
+from jaxpriv.reports._inference_wording import reference_rows
 from jaxpriv.reports._phrases import (
     NBSP,
     capitalised,
@@ -197,7 +198,7 @@ def method(report: Report) -> list[tuple[str, str]]:
     for attack in entries[0].findings.attacks:
         titles.setdefault(attack.reference, []).append(attack.title)
     rows += [(capitalised("; ".join(names)), reference) for reference, names in titles.items()]
-    return rows
+    return rows + reference_rows(report)
 
 
 def limits(data: Data, *, unit: Unit, trained: bool) -> tuple[str, ...]:

@@ -15,14 +15,15 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
-from jaxpriv import _keys, accounting, grads, sampling, sensitivity, training
+from jaxpriv import _keys, accounting, grads, sampling, sensitivity, training, units
 from jaxpriv._types import Params
+from jaxpriv.attacks import inversion
 from jaxpriv.attacks.evidence import Evidence
 from jaxpriv.defences import Release
 from jaxpriv.reports import _networks, _promise
 from jaxpriv.reports._networks import Network
 from jaxpriv.reports.findings import Promise, Training
-from jaxpriv.reports.partition import Partition, hold_out
+from jaxpriv.reports.partition import Partition
 from jaxpriv.reports.settings import Settings
 from jaxpriv.reports.subjects import Outputs, Subject
 
@@ -93,6 +94,10 @@ def recipes(
         if network.batch_loss is not None:
             sampler = sampling.fixed_batch(size, batch_size=_batch_size(size, settings))
             return training.stateful_sgd(network.batch_loss, plain.optimizer, sampler)
+        if partition.units.kind == "class":
+            # Without padding, which would take longer than the few records of a batch.
+            sampler = sampling.fixed_batch(size, batch_size=_batch_size(size, settings))
+            return training.sgd(network.loss, plain.optimizer, sampler)
         return training.sgd(network.loss, plain.optimizer, _sampler(size, partition, settings))
 
     result = [Recipe("Without DP", None, None, plain, without_dp)]
@@ -163,19 +168,8 @@ def train(
     )
     y = records.pool.y
     init_key, target_key, shadow_key = jax.random.split(key, 3)
-
-    def fit(key: PRNGKeyArray, is_trained: Bool[np.ndarray, " n"], name: str) -> Params:
-        state, _ = training.fit(
-            key,
-            recipe.make_alg(int(is_trained.sum()), _labels(records, is_trained)),
-            network.init(init_key),
-            (jnp.asarray(x[is_trained]), jnp.asarray(y[is_trained])),
-            steps=recipe.schedule.steps,
-            checkpoints=_checkpoints(checkpoints, name),
-        )
-        return state.params
-
-    params = fit(target_key, records.is_member, "target")
+    fit = functools.partial(_fit, init_key, recipe, network, records, settings, checkpoints)
+    params = fit("target", target_key, records.is_member)
     shadow_params = training.shadows.train(
         shadow_key,
         recipe.make_alg,
@@ -188,19 +182,17 @@ def train(
         checkpoints=_checkpoints(checkpoints, "shadows"),
     )
 
-    tested_params, is_trained = None, None
-    if records.units.kind == "class":
-        test_key, fit_key = jax.random.split(_keys.named(key, "tested"))
-        is_trained = ~hold_out(_keys.numpy_rng(test_key), records.units)
-        tested_params = fit(fit_key, is_trained, "tested")
+    tested_params, predict_one, is_trained = None, None, None
+    if records.is_held_out is not None:
+        is_trained = ~records.is_held_out
+        tested_params = fit("tested", _keys.named(key, "tested"), is_trained)
+        predict_one = _predict_one(network, tested_params)
 
     def outputs(params: Params, shadow_params: Params, tested_params: Params | None) -> Outputs:
         evaluate = functools.partial(_evaluate, network, _one_model(params), shadow_params)
         tested = None
         if is_trained is not None:
-            model = _one_model(tested_params)
-            tested = _evaluate(network, model, model, x, y)
-            tested = dataclasses.replace(tested, shadow_logits=None, inputs=None), is_trained
+            tested = _tested(network, tested_params, x, y), is_trained
 
         def predict(key: PRNGKeyArray, rows: np.ndarray) -> Array:
             del key
@@ -251,7 +243,105 @@ def train(
         tested=tested,
         release=release,
         sample_pairs=sample_pairs,
+        predict_one=predict_one,
     )
+
+
+def train_by_record(
+    key: PRNGKeyArray,
+    *,
+    network: Network,
+    settings: Settings,
+    records: Partition,
+    checkpoints: Path | None,
+    log: Callable[[str], None],
+) -> list[Subject]:
+    """Trains a model with record-level DP for each epsilon, to be compared with class-level DP.
+
+    The models are trained on the records of every class that are not held out, without shadow
+    models, and evaluated on all records of the pool.
+
+    Args:
+      key: PRNG key.
+      network: network that is trained.
+      settings: settings of the report.
+      records: members and non-members, with classes as units.
+      checkpoints: folder for training checkpoints; None saves none.
+      log: receives progress messages.
+
+    Returns:
+      The subjects; `tested` and `predict_one` are of the models.
+    """
+    assert records.is_held_out is not None
+    is_trained = ~records.is_held_out
+    by_record = records._replace(
+        is_member=is_trained, units=units.records(len(records.pool)), is_held_out=None
+    )
+    x, y = _networks.inputs(records.pool, settings), records.pool.y
+    subjects = []
+    private = recipes(network, by_record, settings, log=log)[1:]
+    for i, (model_key, recipe) in enumerate(
+        zip(jax.random.split(key, max(1, len(private))), private, strict=False)
+    ):
+        name = f"Record-level {recipe.name}"
+        log(f"{name}: training")
+        init_key, fit_key = jax.random.split(model_key)
+        params = _fit(
+            init_key, recipe, network, by_record, settings, checkpoints, str(i), fit_key, is_trained
+        )
+        outputs = _tested(network, params, x, y)
+        subjects.append(
+            Subject(
+                name=name,
+                evidence=outputs,
+                is_member=is_trained,
+                training=_describe(recipe, network, settings, by_record),
+                promise=promise(recipe, by_record, settings),
+                tested=(outputs, is_trained),
+                predict_one=_predict_one(network, params),
+            )
+        )
+    return subjects
+
+
+def _fit(
+    init_key: PRNGKeyArray,
+    recipe: Recipe,
+    network: Network,
+    records: Partition,
+    settings: Settings,
+    checkpoints: Path | None,
+    name: str,
+    key: PRNGKeyArray,
+    is_trained: Bool[np.ndarray, " n"],
+) -> Params:
+    """Trains one model on some records of the pool."""
+    x = _networks.inputs(records.pool, settings)
+    state, _ = training.fit(
+        key,
+        recipe.make_alg(int(is_trained.sum()), _labels(records, is_trained)),
+        network.init(init_key),
+        (jnp.asarray(x[is_trained]), jnp.asarray(records.pool.y[is_trained])),
+        steps=recipe.schedule.steps,
+        checkpoints=_checkpoints(checkpoints, name),
+    )
+    return state.params
+
+
+def _tested(
+    network: Network,
+    params: Params,
+    x: Shaped[np.ndarray, "n ..."],
+    labels: Int[np.ndarray, " n"],
+) -> Evidence:
+    """Computes the outputs of a model without shadow models."""
+    outputs = _evaluate(network, _one_model(params), _one_model(params), x, labels)
+    return dataclasses.replace(outputs, shadow_logits=None, inputs=None)
+
+
+def _predict_one(network: Network, params: Params) -> inversion.Predict:
+    """Returns the model as a function of one input, which JAX can differentiate."""
+    return lambda x: network.apply(params, x[None])[0]
 
 
 def _one_model(params: Params) -> Params:
@@ -327,15 +417,15 @@ def _schedule(
 
 
 def _batch_size(size: int, settings: Settings) -> int:
-    """Returns the size of the batches of a model with state, which have no padding."""
+    """Returns the size of batches without padding."""
     return max(2, round(size * settings.sampling_prob))
 
 
 def _describe(
     recipe: Recipe, network: Network, settings: Settings, partition: Partition
 ) -> Training:
-    has_state = network.batch_loss is not None
     is_private = recipe.noise_multiplier is not None
+    is_padded = network.batch_loss is None and (is_private or partition.units.kind != "class")
     name = recipe.schedule.description
     private_name = f"{'class-level ' if partition.units.kind == 'class' else ''}DP-SGD with {name}"
     num_members = int(partition.is_member.sum())
@@ -345,8 +435,8 @@ def _describe(
         optimizer=private_name if is_private else name,
         learning_rate=recipe.schedule.learning_rate,
         steps=recipe.schedule.steps,
-        sampling_prob=None if has_state else settings.sampling_prob,
-        batch_size=_batch_size(num_members, settings) if has_state else None,
+        sampling_prob=settings.sampling_prob if is_padded else None,
+        batch_size=None if is_padded else _batch_size(num_members, settings),
         noise_multiplier=recipe.noise_multiplier,
         clip_norm=settings.clip_norm if is_private else None,
         target_epsilon=recipe.target_epsilon,

@@ -23,14 +23,16 @@ from jaxpriv import _keys, _progress, units
 from jaxpriv._names import Relation
 from jaxpriv.attacks import Training, suite
 from jaxpriv.attacks import evidence as evidence_lib
-from jaxpriv.data import Dataset
+from jaxpriv.data import Dataset, available
 from jaxpriv.defences import Defence
 from jaxpriv.defences.base import from_text
 from jaxpriv.metrics import verdict
 from jaxpriv.reports import (
     _assessment,
+    _attribute,
     _evidence_files,
     _game,
+    _inversion,
     _networks,
     _predicted,
     _promise,
@@ -113,6 +115,8 @@ def assemble(
     defences = _defences(settings, num_classes=dataset.num_classes)
     if train is not None:
         _refuse_releases(defences, "a given training, whose parameters the report does not have")
+    if settings.sensitive is not None:
+        _attribute.find(dataset, settings.sensitive)
     split_key, shadow_key, blind_key, *model_keys = jax.random.split(key, 4 + len(settings.epsilon))
     records = partition.partition_records(
         split_key, dataset, unit=settings.unit, max_records=settings.max_records
@@ -125,6 +129,15 @@ def assemble(
         )
     shadow_is_member = units.halves(shadow_key, records.units, num_models=settings.shadows)
     inputs, trainings = _trainings(records, settings, train, log)
+    sensitive = None
+    if settings.sensitive is not None:
+        sensitive = _attribute.prepare(
+            _keys.named(key, "sensitive"),
+            dataset,
+            records,
+            settings,
+            store=_assessment.Store(_below(folders.checkpoints, "attacks")),
+        )
     log("attacking the inputs alone")
     blind = _assessment.blind_metrics(
         blind_key,
@@ -134,6 +147,7 @@ def assemble(
         store=_assessment.Store(_below(folders.checkpoints, "attacks")),
     )
     entries: list[Entry] = []
+    subjects_of_classes: list[Subject] = []
     models_started = time.monotonic()
     for i, (model_key, each) in enumerate(zip(model_keys, trainings, strict=True)):
         left = _time_left(time.monotonic() - models_started, done=i, total=len(trainings))
@@ -145,6 +159,7 @@ def assemble(
             shadow_is_member=shadow_is_member,
             checkpoints=_below(folders.checkpoints, f"model-{i}"),
         )
+        subjects_of_classes += [subject] if subject.predict_one is not None else []
         examined = examine(
             attack_key,
             subject,
@@ -154,6 +169,7 @@ def assemble(
             delta=_AUDIT_DELTA if settings.delta is None else settings.delta,
             relation=_COIN_RELATION,
             keep_inputs=settings.keep_inputs,
+            sensitive=sensitive,
             folders=folders,
             log=log,
         )
@@ -162,7 +178,7 @@ def assemble(
             folder = _below(folders.checkpoints, f"game-{i}")
             examined = [_with_game(game_key, examined[0], each, records, folder)]
         entries += examined
-    return _report(
+    report = _report(
         settings,
         partition.describe(dataset, records),
         records.units.kind,
@@ -170,6 +186,13 @@ def assemble(
         entries,
         started,
     )
+    if records.units.kind != "class":
+        return report
+    inverted = _inverted(
+        _keys.named(key, "inversion"), records, subjects_of_classes, settings, folders, log
+    )
+    run = dataclasses.replace(report.run, seconds=round(time.monotonic() - started, 1))
+    return dataclasses.replace(report, run=run, **inverted)
 
 
 def assemble_outputs(
@@ -257,6 +280,7 @@ def examine(
     relation: Relation,
     no_audit: str | None = None,
     keep_inputs: bool = False,
+    sensitive: _attribute.Sensitive | None = None,
     folders: Folders = _NO_FOLDERS,
     log: _Log = lambda message: None,
 ) -> list[Entry]:
@@ -275,6 +299,7 @@ def examine(
       relation: neighbouring relation of that bound.
       no_audit: reason why no audit applies; None if a fair coin decided each unit's membership.
       keep_inputs: whether evidence files contain the inputs of the records, and findings pictures.
+      sensitive: column to infer from models with inputs and `predict`; None infers none.
       folders: folders for checkpoints and evidence.
       log: receives progress messages.
 
@@ -343,6 +368,11 @@ def examine(
                     defence,
                     num_classes=None if evidence.logits is None else evidence.logits.shape[1],
                     pairs=pairs,
+                ),
+                attribute=None
+                if sensitive is None
+                else _attribute.measure(
+                    _keys.named(attack_key, "sensitive"), evidence, subject.is_member, sensitive
                 ),
             )
         )
@@ -441,6 +471,48 @@ def _trainings(
         run = functools.partial(_training.train, **parts)
         trainings.append(_Training(recipe.name, run, play))
     return _networks.inputs(records.pool, settings), trainings
+
+
+def _inverted(
+    key: PRNGKeyArray,
+    records: partition.Partition,
+    trained: Sequence[Subject],
+    settings: Settings,
+    folders: Folders,
+    log: _Log,
+) -> dict[str, findings.Inversion | str | None]:
+    """Inverts the models of a report on classes, and models with DP for a record beside them.
+
+    Returns:
+      `inversion` and `no_inversion` of the report.
+    """
+    assert records.is_held_out is not None
+    reason = _inversion.missing(records.pool.x, records.is_held_out)
+    if reason is not None:
+        return {"inversion": None, "no_inversion": reason}
+    record_key, invert_key = jax.random.split(key)
+    by_record = _training.train_by_record(
+        record_key,
+        network=_networks.network_for(records.pool, settings),
+        settings=settings,
+        records=records,
+        checkpoints=_below(folders.checkpoints, "by-record"),
+        log=log,
+    )
+    plain, *by_class = trained
+    pairs = [subject for pair in zip(by_record, by_class, strict=True) for subject in pair]
+    published = {entry.name for entry in available()}
+    result = _inversion.invert(
+        invert_key,
+        [plain, *pairs],
+        _networks.inputs(records.pool, settings),
+        records.pool.y,
+        records.is_held_out,
+        shows_originals=settings.keep_inputs or settings.data in published,
+        store=_assessment.Store(_below(folders.checkpoints, "inversion")),
+        log=log,
+    )
+    return {"inversion": result, "no_inversion": None}
 
 
 def _defences(settings: Settings, *, num_classes: int | None) -> list[Defence]:

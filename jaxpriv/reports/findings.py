@@ -29,6 +29,9 @@ from jaxpriv.reports.settings import Settings, Unit
 
 __all__ = [
     "AttackResult",
+    "AttributeAttack",
+    "AttributeGain",
+    "AttributeInference",
     "Audit",
     "Data",
     "DefenceGuarantee",
@@ -38,6 +41,9 @@ __all__ = [
     "Game",
     "Guarantee",
     "Histogram",
+    "Inversion",
+    "InversionResult",
+    "InvertedModel",
     "Metrics",
     "MissingAttack",
     "Promise",
@@ -403,6 +409,141 @@ class DefenceGuarantee:
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
+class AttributeGain:
+    """Success of attribute inference on members or on non-members.
+
+    accuracy: share of the records whose value the attack guesses.
+    imputation: share of the records whose value imputation guesses, without the model.
+    gain: difference of the two, with a paired interval.
+    """
+
+    accuracy: _Share
+    accuracy_interval: _Interval
+    imputation: _Share
+    imputation_interval: _Interval
+    gain: _Advantage
+    gain_interval: tuple[_Advantage, _Advantage]
+    num_records: _Count
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
+class AttributeAttack:
+    """Attribute inference by one attack.
+
+    has_prior: whether the attack has the result of imputation as prior of the values, rather than
+      equal probabilities.
+    """
+
+    name: str
+    title: str
+    reference: str
+    has_prior: bool
+    members: AttributeGain
+    nonmembers: AttributeGain
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
+class AttributeInference:
+    """Inference of a sensitive column from a model, beside imputation without the model.
+
+    column: name of the column.
+    num_values: number of values that it has in the data.
+    num_population: number of records, which no model was trained on, that imputation learns from.
+    confidence: confidence of each interval.
+    """
+
+    column: str
+    num_values: _Count
+    num_population: _Count
+    attacks: tuple[AttributeAttack, ...]
+    confidence: _Share
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
+class InversionResult:
+    """Result of one inversion attack on one model: a reconstruction of each class.
+
+    distance: mean over classes of the Euclidean distance to the nearest training image of the
+      class.
+    one_minus_ssim: mean of the smallest 1 - SSIM; None for images of less than 11 x 11 pixels.
+    top_1, top_5: shares of the reconstructions that the referee assigns to their class, first or
+      among the first five; `top_5` is None for at most five classes.
+    closer: share of the reconstructions that are nearer to a training image of their class than to
+      any held-out image of it.
+    confidence_of_model: mean probability of the class under the attacked model.
+    pictures: reconstructions of the classes that are shown, as PNG in data URIs; empty unless the
+      attack is the strongest.
+    """
+
+    name: str
+    title: str
+    reference: str
+    distance: _NonNegative
+    distance_interval: tuple[_NonNegative, _NonNegative]
+    one_minus_ssim: _NonNegative | None
+    one_minus_ssim_interval: tuple[_NonNegative, _NonNegative] | None
+    top_1: _Share
+    top_1_interval: _Interval
+    top_5: _Share | None
+    top_5_interval: _Interval | None
+    closer: _Share
+    closer_interval: _Interval
+    confidence_of_model: _Share
+    pictures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
+class InvertedModel:
+    """A model whose classes are reconstructed.
+
+    The model is trained on all classes, without the held-out records.
+
+    promise, utility: guarantee and accuracy of the model.
+    strongest: name of the attack with the largest share `top_1`, of these with the smallest
+      distance.
+    """
+
+    name: str
+    promise: Promise | None
+    utility: Utility
+    attacks: Annotated[tuple[InversionResult, ...], Field(min_length=1)]
+    strongest: str
+
+    def strongest_attack(self) -> InversionResult:
+        """Returns the result of the strongest attack."""
+        return next(attack for attack in self.attacks if attack.name == self.strongest)
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
+class Inversion:
+    """Inversion of the models of a report whose classes are the unit and whose records are images.
+
+    The referee assigns a reconstruction to the class of the most similar held-out image.
+
+    labels: the classes that are shown.
+    originals: a training image of each of them, as PNG in data URIs; empty for private records.
+    num_classes: number of classes that are reconstructed.
+    num_candidates: number of classes between which the referee decides.
+    referee_accuracy: share of the training images whose class the referee names.
+    expected_closer: share `closer` of images that do not depend on which images were used for
+      training.
+    steps: number of steps of each attack.
+    confidence: confidence of each interval.
+    """
+
+    labels: tuple[_Count, ...]
+    originals: tuple[str, ...]
+    num_classes: _Count
+    num_candidates: _Count
+    referee_accuracy: _Share
+    referee_interval: _Interval
+    expected_closer: _Share
+    steps: _Count
+    confidence: _Share
+    models: Annotated[tuple[InvertedModel, ...], Field(min_length=1)]
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
 class Entry:
     """A model of the report with its training, guarantee, utility and findings.
 
@@ -412,6 +553,7 @@ class Entry:
     scores: name of the table with the scores of all records; None if none was saved.
     game: repetitions of the training and the adversary who sees them; None if none were played.
     defence_guarantee: guarantee of the defence; None without one.
+    attribute: inference of the sensitive column; None if the settings name none.
     """
 
     name: str
@@ -426,6 +568,7 @@ class Entry:
     scores: str | None = None
     game: Game | None = None
     defence_guarantee: DefenceGuarantee | None = None
+    attribute: AttributeInference | None = None
 
     def exceeding_bound(self) -> tuple[float, float] | None:
         """Returns a lower bound for every mechanism above the guarantee, and its confidence.
@@ -496,6 +639,8 @@ class Report:
     unit: unit of privacy.
     blind: metrics of the attack on the inputs alone; None if there are no inputs.
     limits: sentences on what the report does not cover.
+    inversion: reconstructions of the classes; None if no model was inverted.
+    no_inversion: reason why no model of a report on classes was inverted.
     """
 
     schema_version: Literal[2]
@@ -506,3 +651,5 @@ class Report:
     blind: Metrics | None
     entries: Annotated[tuple[Entry, ...], Field(min_length=1)]
     limits: tuple[str, ...]
+    inversion: Inversion | None = None
+    no_inversion: str | None = None

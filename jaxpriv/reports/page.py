@@ -13,7 +13,14 @@ import jinja2
 import pydantic
 
 from jaxpriv import _files, _rounding, identifiability
-from jaxpriv.reports import _annex, _entry_wording, _phrases, _report_wording, plots
+from jaxpriv.reports import (
+    _annex,
+    _entry_wording,
+    _inference_wording,
+    _phrases,
+    _report_wording,
+    plots,
+)
 from jaxpriv.reports.findings import Report
 
 __all__ = ["as_json", "find_browser", "read", "render", "schema", "write", "write_pdf"]
@@ -61,6 +68,7 @@ def render(report: Report) -> str:
         phrases=_phrases,
         model=_entry_wording,
         text=_report_wording,
+        inference=_inference_wording,
         odds=identifiability.odds_in_words,
         aucs=_aucs(report),
         bounds=plots.bounds_svg(_bounds(report), unit=report.unit),

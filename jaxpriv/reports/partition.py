@@ -33,6 +33,8 @@ class Partition(NamedTuple):
     is_member: whether the target is trained on each record of the pool.
     units: unit of privacy of each record of the pool.
     rows, population_rows: number of each record of the pool and of the population in the data.
+    is_held_out: records of the pool on which a model of all classes is tested, if a class is the
+      unit; None otherwise.
     """
 
     pool: Dataset
@@ -41,6 +43,7 @@ class Partition(NamedTuple):
     units: units.Units
     rows: Int[np.ndarray, " n"]
     population_rows: Int[np.ndarray, " p"]
+    is_held_out: Bool[np.ndarray, " n"] | None = None
 
 
 def partition_records(
@@ -91,6 +94,9 @@ def partition_records(
             f"Expected at least {_MIN_PER_SIDE} members and non-members, got {smaller}: "
             f"too few records, or {'classes' if unit == 'class' else 'groups'} that are too large."
         )
+    is_held_out = None
+    if unit == "class":
+        is_held_out = hold_out(_keys.numpy_rng(_keys.named(key, "held out")), pool_units)
     return Partition(
         pool=dataset.subset(~is_population),
         population=dataset.subset(is_population),
@@ -98,6 +104,7 @@ def partition_records(
         units=pool_units,
         rows=used[~is_population],
         population_rows=used[is_population],
+        is_held_out=is_held_out,
     )
 
 

@@ -29,7 +29,7 @@ Missing = Literal["refuse", "drop", "median"]
 _TRAINING = (
     "epsilon", "delta", "relation", "no_dp", "data", "max_records", "label", "group", "exclude",
     "missing", "model", "tokens", "unit", "shadows", "width", "sampling_prob", "clip_norm", "steps",
-    "learning_rate", "plain_steps", "plain_learning_rate", "repetitions",
+    "learning_rate", "plain_steps", "plain_learning_rate", "repetitions", "sensitive",
 )  # fmt: skip
 """Settings that do not apply to a report on outputs."""
 
@@ -68,6 +68,9 @@ class Settings:
     """Name of the column of a table with the person or household of each record."""
     exclude: tuple[str, ...] = ()
     """Column(s) of a table that are not inputs, such as identifiers."""
+    sensitive: str | None = None
+    """Name of an input column of a table whose values are inferred from the models, and imputed
+    without them. It has at most 50 values."""
     missing: Missing = "refuse"
     """Treatment of missing values: refuse them, drop the records, or impute the median."""
     model: str | None = None
@@ -146,7 +149,19 @@ class Settings:
         _check_one_of("missing", self.missing, typing.get_args(Missing))
         if self.model is not None and ".py:" not in self.model:
             _check_one_of("model", self.model, (*PRESETS, "FILE.py:make"))
+        self._check_sensitive()
         self._check_promise()
+
+    def _check_sensitive(self) -> None:
+        if self.sensitive is not None:
+            self.refuse(("tokens",), "with --sensitive, a column of a table")
+        roles = {"label": [self.label], "group": [self.group], "exclude": self.exclude}
+        for name, given in roles.items():
+            if self.sensitive is not None and self.sensitive in given:
+                raise ValueError(
+                    f"Expected an input of the model for --sensitive, got {self.sensitive!r}, "
+                    f"which is given as --{name}."
+                )
 
     def _check_promise(self) -> None:
         for epsilon in self.epsilon:

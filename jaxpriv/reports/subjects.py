@@ -13,6 +13,7 @@ from jaxtyping import Bool, Int, PRNGKeyArray
 
 from jaxpriv import units
 from jaxpriv.attacks import evidence as evidence_lib
+from jaxpriv.attacks import inversion
 from jaxpriv.attacks.evidence import Evidence
 from jaxpriv.defences import Release
 from jaxpriv.reports.findings import Data, Promise, Training
@@ -36,6 +37,7 @@ class Subject(NamedTuple):
       also those of the shadow models, went through the hook of a defence; None without parameters.
     sample_pairs: `sample_pairs(key, num_pairs)`, distances of the parameters on pairs of
       neighbouring data sets that the target was not trained on; None without a training.
+    predict_one: that model as a JAX function of one input, for attacks that need its gradients.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Subject(NamedTuple):
     tested: tuple[Evidence, Bool[np.ndarray, " n"]] | None = None
     release: Callable[[PRNGKeyArray, Release], "Outputs"] | None = None
     sample_pairs: Callable[[PRNGKeyArray, int], SampledPairs] | None = None
+    predict_one: inversion.Predict | None = None
 
 
 Outputs = tuple[Evidence, tuple[Evidence, Bool[np.ndarray, " n"]] | None]

@@ -1,18 +1,18 @@
 """Summarises a report as text for the terminal.
 
 The sentences of the page are in `page.html.j2` (headings, captions), `_report_wording` (records,
-baselines, method, limits), `_entry_wording` (one model: recommendation, attacks, audit) and
-`_phrases` (numbers, units).
+baselines, method, limits), `_entry_wording` (one model: recommendation, attacks, audit),
+`_inference_wording` (attribute inference, inversion) and `_phrases` (numbers, units).
 """
 
-from jaxpriv.reports import _entry_wording, _phrases, _report_wording
+from jaxpriv.reports import _entry_wording, _inference_wording, _phrases, _report_wording
 from jaxpriv.reports.findings import Report
 
 __all__ = ["model_rows", "summary"]
 
 
 def summary(report: Report) -> str:
-    """Summarises a report in a line on the records and two lines on each model.
+    """Summarises a report in a line on the records, two on each model and one on each inversion.
 
     Args:
       report: stored findings.
@@ -40,9 +40,12 @@ def summary(report: Report) -> str:
         sentences = _entry_wording.model_sentences(entry, report.unit)
         if entry.utility is not None:
             sentences.insert(0, f"Accuracy on non-members: {_phrases.percent(entry.utility.test)}.")
+        sentences += [text for text in [_inference_wording.attribute_sentence(entry)] if text]
         sentences += _entry_wording.notes(entry, report.data)
         lines.append(f"{entry.name}. {' '.join(sentences)}")
         lines.append(f"  {_entry_wording.recommendation(entry, seed=report.run.seed)}")
+    inversion = _inference_wording.inversion_sentences(report)
+    lines += ["Model inversion.", *(f"  {sentence}" for sentence in inversion)] if inversion else []
     return "\n".join(lines).replace(_phrases.NBSP, " ")
 
 

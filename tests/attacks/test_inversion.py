@@ -193,6 +193,7 @@ def test_a_diverging_model_leaves_the_best_finite_iterate():
         (lambda: settings(weight=-1.0), "Expected penalty_weight >= 0"),
         (lambda: inversion.attacks(restarts=0), "Expected restarts >= 1"),
         (lambda: inversion.attacks(steps=0), "Expected steps >= 1"),
+        (lambda: inversion.attacks(penalty_weight=-1.0), "Expected penalty_weight >= 0"),
         (lambda: descend(steps=0), "Expected steps >= 1"),
         (lambda: descend(learning_rate=0.0), "Expected learning_rate > 0"),
         (lambda: descend(bounds=(1.0, 0.0)), "low < high"),
@@ -243,3 +244,12 @@ def test_restarts_of_the_table_do_not_make_a_result_worse(keys):
     paper = dataclasses.replace(inversion.MNIST, steps=20)
     plain = inversion.enhanced(predict, 2, jnp.zeros(SHAPE), settings=paper)
     np.testing.assert_allclose(first.losses[2], plain.losses, atol=1e-6)
+
+
+def test_a_penalty_weight_replaces_that_of_the_paper(keys):
+    target = inversion.Target(predict=predict, shape=SHAPE)
+    (key,) = keys(1)
+    run = inversion.attacks(steps=20, penalty_weight=0.01)[1].run(key, target, jnp.arange(3))
+    weighted = dataclasses.replace(inversion.MNIST, steps=20, penalty_weight=0.01)
+    expected = inversion.enhanced(predict, 2, jnp.zeros(SHAPE), settings=weighted)
+    np.testing.assert_allclose(run.losses[2], expected.losses, atol=1e-6)

@@ -227,6 +227,29 @@ def test_classes_of_a_csv_keep_their_names(capsys, tmp_path, by_hand):
     assert "label column" in refused(capsys, *words, "--out", tmp_path / "b")
 
 
+def test_a_sensitive_column_must_be_an_input_with_few_values(capsys, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [f"{rng.normal()},{rng.integers(3)},{rng.choice(['sick', 'well'])}" for _ in range(60)]
+    (tmp_path / "my.csv").write_text("\n".join(["size,ward,kind", *rows]))
+    words = [
+        *NO_DP,
+        *SMALL,
+        "--data",
+        tmp_path / "my.csv",
+        "--label",
+        "kind",
+        "--out",
+        tmp_path / "a",
+    ]
+    line = refused(capsys, *words, "--sensitive", "race")
+    assert line.endswith("got 'race'; the columns are size, ward.")
+    line = refused(capsys, *words, "--sensitive", "size")
+    assert "Expected a column of 2 to 50 values for --sensitive, got 'size' with 60." in line
+    line = refused(capsys, *NO_DP, "--sensitive", "ink", "--out", tmp_path / "a")
+    assert "got digits, whose inputs have no names" in line
+    assert not (tmp_path / "a").exists()
+
+
 def test_classes_of_a_folder_are_its_folders(capsys, tmp_path, by_hand):
     rng = np.random.default_rng(0)
     for i in range(44):

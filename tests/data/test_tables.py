@@ -303,3 +303,13 @@ def test_one_input_a_value_does_not_explode(tmp_path):
     columns = {f"c{j}": [f"v{i % 1000}" for i in range(9000)] for j in range(40)}
     path = write(tmp_path / "a.csv", {**columns, "y": ["0", "1"] * 4500})
     assert_refused("at most 20 times its size", path, label="y")
+
+
+def test_columns_name_the_inputs_that_they_occupy(tmp_path):
+    colours = ["red", "green", "blue"] * (N // 3)
+    ids = [f"patient {i}" for i in range(N)]
+    path = write(tmp_path / "a.csv", {"c": colours, "who": ids, "age": AGE, "label": LABEL})
+    table = data.load(path, label="label")
+    assert table.columns == (data.Column("c", (0, 1, 2)), data.Column("age", (3,)))
+    assert table.x[:, 2].tolist() == [c == "red" for c in colours]  # values are sorted
+    assert data.load("digits").columns == ()

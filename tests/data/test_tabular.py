@@ -124,3 +124,12 @@ def test_a_census_without_complete_records(tmp_path):
     layouts.lay(tmp_path, {"adult.csv": (layouts.HEADER + "\n").encode()})
     check_refused("got none", tabular.read_adult, tmp_path)
     check_refused("adult.data", tabular.read_adult, tmp_path / "none")
+
+
+def test_the_columns_of_the_census_are_named(tmp_path):
+    adult = tabular.read_adult(layouts.lay(tmp_path, layouts.adult()))
+    inputs = {column.name: list(column.inputs) for column in adult.columns}
+    assert sorted(i for each in inputs.values() for i in each) == list(range(104))
+    assert (inputs["age"], len(inputs["native-country"])) == ([0], 41)
+    for name in ("sex", "race", "occupation"):
+        assert (adult.x[:, inputs[name]].sum(1) == 1).all()

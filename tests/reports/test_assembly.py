@@ -9,7 +9,15 @@ import pytest
 from jaxpriv import accounting, data, metrics, reports, sampling, training, units
 from jaxpriv.attacks import evidence as evidence_lib
 from jaxpriv.attacks import suite
-from jaxpriv.reports import _evidence_files, _networks, _training, assembly, partition, subjects
+from jaxpriv.reports import (
+    _evidence_files,
+    _inversion,
+    _networks,
+    _training,
+    assembly,
+    partition,
+    subjects,
+)
 from jaxpriv.reports.settings import Settings
 from tests.reports import examples
 
@@ -17,12 +25,15 @@ KEY = jax.random.key(3)
 SMALL = {"shadows": 4, "width": 2, "steps": 2, "plain_steps": 2}
 SETTINGS = Settings(
     epsilon=(8.0,), delta=1e-4, relation="add_or_remove_one", defence=("label_only",),
-    repetitions=3, **SMALL,
+    repetitions=3, sensitive="ink", **SMALL,
 )  # fmt: skip
+INK = 20
+"""Pixel of the digits that the reports infer."""
 
 
 def assemble(settings=SETTINGS, **options):
     digits = data.load("digits").subset(np.arange(80))
+    digits = dataclasses.replace(digits, columns=(data.Column("ink", (INK,)),))
     given = {"attacks": examples.cheap_attacks()}
     return assembly.assemble(KEY, digits, settings, **given | options)
 
@@ -78,8 +89,24 @@ def test_the_game_refuses_groups():
     grouped = dataclasses.replace(
         data.load("digits").subset(np.arange(80)), group=np.repeat(np.arange(40), 2)
     )
+    settings = dataclasses.replace(SETTINGS, sensitive=None)
     with pytest.raises(ValueError, match=r"Expected --unit record for --repetitions, as digits"):
-        assembly.assemble(KEY, grouped, SETTINGS)
+        assembly.assemble(KEY, grouped, settings)
+
+
+def test_every_model_and_every_defence_is_queried_for_the_sensitive_column(made):
+    report, _ = made
+    digits = data.load("digits").subset(np.arange(80))
+    for entry in report.entries:
+        inferred = entry.attribute
+        assert (inferred.column, inferred.num_population) == ("ink", 8)
+        assert inferred.num_values == len(np.unique(digits.x[:, INK]))
+        assert [attack.has_prior for attack in inferred.attacks] == [False, True]
+        for attack in inferred.attacks:
+            assert attack.members.num_records == report.data.num_members
+            assert attack.nonmembers.num_records == report.data.num_nonmembers
+            assert attack.members.imputation == inferred.attacks[0].members.imputation
+    assert "Inference of 'ink':" in reports.summary(report)
 
 
 def test_the_evidence_can_be_attacked_again(made):
@@ -202,8 +229,9 @@ def people(num_classes=24, per_class=6):
 
 
 CLASS_SETTINGS = dataclasses.replace(
-    SETTINGS, unit="class", delta=1e-3, sampling_prob=0.3, defence=(), repetitions=None
-)
+    SETTINGS, unit="class", delta=1e-3, sampling_prob=0.3, defence=(), repetitions=None,
+    sensitive=None,
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +253,9 @@ def test_a_report_on_classes_has_class_level_dp_under_both_relations(of_classes)
     assert [(g.unit, g.size) for g in private.promise.guarantees] == [("class", 6)] * 2
     for one in private.promise.guarantees:
         assert one.epsilon == pytest.approx(getattr(expected, one.relation))
+    assert (of_classes.inversion, of_classes.no_inversion) == (None, "the records are not images")
     page = reports.render(of_classes)
+    assert "No model was inverted, since the records are not images." in page
     for text in ("one class added or removed", "one class replaced", "held-out records"):
         assert text in page
     assert "group" not in reports.summary(of_classes)
@@ -241,6 +271,38 @@ def test_classes_are_members_as_a_whole_and_accuracy_is_on_held_out_records(of_c
         assert "class" not in {slices.by for slices in entry.findings.slices}
         # A model that is tested on classes it has not seen would have no chance at all.
         assert entry.utility.majority < 2 / pool
+
+
+@pytest.mark.slow
+def test_models_of_images_are_inverted_with_dp_for_records_and_for_classes(monkeypatch, tmp_path):
+    monkeypatch.setattr(accounting, "calibrate", lambda *_, **__: 4.0)
+    monkeypatch.setattr(_inversion, "STEPS", 3)
+    rng = np.random.default_rng(0)
+    faces = rng.random((24, 6, 6, 1))[people().y] * 0.9 + 0.1 * rng.random((144, 6, 6, 1))
+    dataset = dataclasses.replace(people(), x=faces.astype(np.float32))
+    folders = assembly.Folders(checkpoints=tmp_path)
+    report, again = (
+        assembly.assemble(
+            KEY, dataset, CLASS_SETTINGS, attacks=examples.cheap_attacks(), folders=folders
+        )
+        for _ in range(2)
+    )
+    assert again.inversion == report.inversion
+    inverted = report.inversion
+    names = ["Without DP", "Record-level DP-SGD, epsilon 8", "Class-level DP-SGD, epsilon 8"]
+    assert [model.name for model in inverted.models] == names
+    assert [model.promise and model.promise.unit for model in inverted.models] == [
+        None, "record", "class",
+    ]  # fmt: skip
+    assert inverted.models[0].utility == report.entries[0].utility
+    assert inverted.models[2].utility == report.entries[1].utility
+    assert inverted.num_classes == inverted.num_candidates == 21
+    assert inverted.originals == ()
+    kept = dataclasses.replace(CLASS_SETTINGS, keep_inputs=True)
+    shown = assembly.assemble(
+        KEY, dataset, kept, attacks=examples.cheap_attacks(), folders=folders
+    ).inversion
+    assert len(shown.originals) == len(shown.labels) == 10
 
 
 @pytest.mark.slow

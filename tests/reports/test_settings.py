@@ -28,6 +28,10 @@ PROMISE = {"epsilon": (2.0,), "delta": 1e-4, "relation": "replace_one"}
         ({"clip_norm": math.inf}, "clip_norm > 0"),
         ({"steps": 0}, "steps > 0"),
         ({"repetitions": 0}, "repetitions > 0"),
+        ({"sensitive": "race", "label": "race"}, "'race', which is given as --label"),
+        ({"sensitive": "race", "exclude": ("id", "race")}, "'race', which is given as --exclude"),
+        ({"sensitive": "race", "group": "race"}, "'race', which is given as --group"),
+        ({"sensitive": "race", "tokens": 9}, "Expected no --tokens with --sensitive"),
         ({"repetitions": 9, "unit": "group"}, "Expected --unit record for --repetitions"),
         ({"repetitions": 9, "unit": "class"}, "Expected --unit record for --repetitions"),
     ],
@@ -48,7 +52,9 @@ def test_a_subject_and_a_promise_must_be_stated():
         Settings(no_dp=True, repetitions=9).check_subject()
 
 
-@pytest.mark.parametrize("name", ["shadows", "width", "label", "data", "unit", "no_dp", "model"])
+@pytest.mark.parametrize(
+    "name", ["shadows", "width", "label", "data", "unit", "no_dp", "model", "sensitive"]
+)
 def test_settings_of_training_are_refused_beside_scores(name):
     given = {"shadows": 8, "width": 3, "no_dp": True, "epsilon": (1.0,), "unit": "group"}
     with pytest.raises(

@@ -1,0 +1,153 @@
+"""Figures 7 and 8 of zhang2020: accuracy and robustness to inversion against epsilon.
+
+Run:       python -m experiments run zhang2020/fig7_8 --preset cpu
+Time:      smoke 60 s, cpu 110 min on two cores (estimated, in pieces of 10 min), paper not run yet
+Paper:     accuracy rises and the MIA distance falls with epsilon; no coefficient is printed, and
+           the printed epsilons 18.6, 8.2 and 7.0 (z = 1.6, 3.0, 3.65) do not hold, see `epsilons`
+Ours:      not run yet
+
+Models with subclass-DP differ in the noise alone. `rank_correlation` is Spearman's, of epsilon
+(adding or removing a subclass) with the accuracy and with the mean distance, over all seeds; `p` is
+SciPy's, by the t distribution. Trainings are those of `fig4_5_6` where the noise is equal,
+and resumable by build/zhang2020.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments import common, figures
+from experiments.zhang2020 import victims
+from experiments.zhang2020.victims import Recipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """noise_multipliers: of subclass-DP. attack_steps: T. resumable: see `victims`."""
+
+    recipe: Recipe
+    noise_multipliers: tuple[float, ...] = (1.0, 1.6, 2.4, 3.0, 3.65)
+    attack_steps: int = 5000
+    seeds: int = 2
+    resumable: bool = True
+
+
+PRESETS = {
+    "smoke": Settings(
+        recipe=Recipe(num_training=60, num_test=100, batch_size=20, steps=2, num_subclasses=2),
+        noise_multipliers=(1.0, 1.6, 3.0),
+        attack_steps=3,
+        seeds=1,
+        resumable=False,
+    ),
+    "cpu": Settings(recipe=Recipe()),
+    "paper": Settings(
+        recipe=Recipe(num_training=50_000, num_test=10_000, batch_size=500, steps=700),
+        noise_multipliers=(0.8, 1.0, 1.3, 1.6, 2.0, 2.4, 3.0, 3.65),
+        seeds=5,
+    ),
+}
+PAPER_EPSILONS = {1.6: 18.6, 3.0: 8.2, 3.65: 7.0}
+
+
+def run(settings: Settings) -> dict[str, Any]:
+    """Trains the models of each noise multiplier and attacks them."""
+    digits = victims.digits(settings.recipe)
+    prefix = settings.recipe.num_training
+    referee = victims.train_referee(
+        digits, settings.recipe, name=f"{prefix}-referee" if settings.resumable else None
+    )
+    rows = []
+    for noise_multiplier in settings.noise_multipliers:
+        both = victims.epsilons(
+            digits, settings.recipe, protection="subclass", noise_multiplier=noise_multiplier
+        )
+        row: dict[str, Any] = {
+            "noise_multiplier": noise_multiplier,
+            "paper_epsilon": PAPER_EPSILONS.get(noise_multiplier),
+            "epsilon": both,
+            "accuracies": [],
+            "distances": [],
+            "reidentified": [],
+            "closer": [],
+        }
+        for seed in range(settings.seeds):
+            name = f"{prefix}-subclass-{noise_multiplier:.4f}-{seed}"
+            params = victims.train(
+                jax.random.key(seed),
+                digits,
+                settings.recipe,
+                protection="subclass",
+                noise_multiplier=noise_multiplier,
+                name=name if settings.resumable else None,
+            )
+            best = victims.invert(digits, params, attack="enhanced_l1", steps=settings.attack_steps)
+            measured = victims.measure(digits, referee, best)
+            row["accuracies"].append(victims.accuracy(digits, params))
+            row["distances"].append(measured["distances"])
+            row["reidentified"].append(measured["top_1"][0])
+            row["closer"].append(measured["closer"][0])
+            row["expected_closer"] = measured["expected_closer"]
+        rows.append(row)
+    return {
+        "data": digits.data_name,
+        "rows": rows,
+        "rank_correlation": {
+            "accuracy": _rank_correlation(rows, "accuracies"),
+            "distance": _rank_correlation(rows, "distances"),
+        },
+    }
+
+
+def _rank_correlation(rows: list[dict[str, Any]], key: str) -> dict[str, float]:
+    """Computes Spearman's coefficient of epsilon with a value of each seed, and its p-value."""
+    from scipy import stats
+
+    epsilons, values = [], []
+    for row in rows:
+        for value in row[key]:
+            epsilons.append(row["epsilon"]["add_or_remove_one"])
+            values.append(float(np.mean(value)))
+    if len(set(values)) < 2:
+        return {"coefficient": 0.0, "p": 1.0}
+    result: Any = stats.spearmanr(epsilons, values)
+    return {"coefficient": float(result.statistic), "p": float(result.pvalue)}
+
+
+def plots(record: dict[str, Any]) -> dict[str, str]:
+    """Draws accuracy and mean distance against epsilon."""
+    epsilons = [row["epsilon"]["add_or_remove_one"] for row in record["rows"]]
+    panels = {
+        title: [figures.Line(title, epsilons, [float(np.mean(row[key])) for row in record["rows"]])]
+        for title, key in (("accuracy", "accuracies"), ("MIA distance", "distances"))
+    }
+    return {"epsilon": figures.lines(panels, x="epsilon, adding or removing a subclass", y="")}
+
+
+def table(record: dict[str, Any]) -> str:
+    """Formats the rows as text, and the rank correlations below."""
+    columns = (
+        "noise", "epsilon, add or remove", "replace", "paper", "accuracy", "distance",
+        "reidentified", "closer", "expected",
+    )  # fmt: skip
+    rows = [
+        (
+            f"{row['noise_multiplier']:.2f}",
+            f"{row['epsilon']['add_or_remove_one']:.2f}",
+            f"{row['epsilon']['replace_one']:.2f}",
+            "" if row["paper_epsilon"] is None else f"{row['paper_epsilon']:.1f}",
+            " ".join(f"{100 * a:.1f}" for a in row["accuracies"]),
+            victims.mean_text(row["distances"]),
+            f"{np.mean(row['reidentified']):.2f}",
+            f"{np.mean(row['closer']):.2f}",
+            f"{row['expected_closer']:.2f}",
+        )
+        for row in record["rows"]
+    ]
+    notes = [
+        f"rank correlation of epsilon with {name}: {each['coefficient']:+.2f} (p {each['p']:.3f})"
+        for name, each in record["rank_correlation"].items()
+    ]
+    return "\n".join([common.text_table(columns, rows), *notes])
