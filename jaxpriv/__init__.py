@@ -24,6 +24,7 @@ __all__ = [
     "metrics",
     "models",
     "reports",
+    "rl",
     "sampling",
     "sensitivity",
     "signals",
