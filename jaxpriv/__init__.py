@@ -19,6 +19,7 @@ __all__ = [
     "audit",
     "data",
     "defences",
+    "envs",
     "grads",
     "identifiability",
     "metrics",

@@ -1,0 +1,234 @@
+"""Cells of a grid, packed in one byte each, and the agent's view of them.
+
+A cell is `object | colour << 4 | closed << 7` with Minigrid's indices of objects and colours.
+Grids and views are indexed [x, y], with x to the right and y down. Directions are 0 right, 1 down,
+2 left, 3 up. In a view of 7 x 7 cells the agent is at [3, 6] and looks up.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int, UInt8
+
+__all__ = [
+    "CLOSED",
+    "COLOURS",
+    "DOOR",
+    "EMPTY",
+    "GOAL",
+    "SIZE",
+    "VIEW",
+    "WALL",
+    "is_door",
+    "is_opaque",
+    "observe",
+    "pack",
+    "step_ahead",
+    "unpack",
+    "visible",
+    "window",
+]
+
+SIZE = 25
+"""Width and height of a grid."""
+
+VIEW = 7
+"""Width and height of the agent's view."""
+
+COLOURS = ("red", "green", "blue", "purple", "yellow", "grey")
+"""Names of the colours, by index."""
+
+EMPTY, WALL, DOOR, GOAL = 1, 2 | 5 << 4, 4, 8 | 1 << 4
+"""Packed cells; a door still lacks its colour."""
+
+CLOSED = 1 << 7
+"""Bit of a closed door."""
+
+_VECTORS = np.array([[1, 0], [0, 1], [-1, 0], [0, -1]], np.int32)
+"""Unit vector (x, y) of each direction."""
+
+
+def pack(encoding: UInt8[Array | np.ndarray, "*b 3"]) -> UInt8[Array | np.ndarray, "*b"]:
+    """Packs cells of three numbers (object, colour, state), as Minigrid encodes them.
+
+    Args:
+      encoding: object, colour and state; the state of a door is 0 if open, 1 if closed.
+
+    Returns:
+      Packed cells.
+
+    Example:
+      >>> import numpy as np
+      >>> int(pack(np.array([2, 5, 0], np.uint8))) == WALL
+      True
+    """
+    return encoding[..., 0] | encoding[..., 1] << 4 | encoding[..., 2] << 7
+
+
+def unpack(cells: UInt8[Array | np.ndarray, "*b"]) -> UInt8[Array, "*b 3"]:
+    """Unpacks cells into object, colour and state.
+
+    Args:
+      cells: packed cells.
+
+    Returns:
+      Three numbers per cell, as Minigrid encodes them; a cell that is not seen is 0, 0, 0.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> unpack(jnp.uint8(GOAL)).tolist()
+      [8, 1, 0]
+    """
+    cells = jnp.asarray(cells)
+    return jnp.stack([cells & 15, cells >> 4 & 7, cells >> 7], axis=-1)
+
+
+def is_door(cells: UInt8[Array, "*b"]) -> Bool[Array, "*b"]:
+    """Returns where cells are doors.
+
+    Args:
+      cells: packed cells.
+
+    Returns:
+      True for a door, open or closed.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> is_door(jnp.array([WALL, DOOR | CLOSED], jnp.uint8)).tolist()
+      [False, True]
+    """
+    return cells & 15 == DOOR
+
+
+def is_opaque(cells: UInt8[Array, "*b"]) -> Bool[Array, "*b"]:
+    """Returns where cells hide what is behind them and stop the agent.
+
+    Args:
+      cells: packed cells.
+
+    Returns:
+      True for a wall or a closed door.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> is_opaque(jnp.array([WALL, DOOR, DOOR | CLOSED, GOAL], jnp.uint8)).tolist()
+      [True, False, True, False]
+    """
+    return (cells == WALL) | (cells >= CLOSED)
+
+
+def step_ahead(position: Int[Array, "2"], direction: Int[Array, ""]) -> Int[Array, "2"]:
+    """Returns the position in front of the agent.
+
+    Args:
+      position: position (x, y) of the agent.
+      direction: direction of the agent.
+
+    Returns:
+      A position (x, y), which may lie outside the grid.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> step_ahead(jnp.array([4, 4]), jnp.array(1)).tolist()
+      [4, 5]
+    """
+    return position + jnp.asarray(_VECTORS)[direction]
+
+
+def window(
+    cells: UInt8[Array, "size size"], position: Int[Array, "2"], direction: Int[Array, ""]
+) -> UInt8[Array, "7 7"]:
+    """Returns the cells in the agent's field of view, without occlusion.
+
+    Args:
+      cells: packed grid.
+      position: position (x, y) of the agent.
+      direction: direction of the agent.
+
+    Returns:
+      Packed cells, turned so that the agent at [3, 6] looks up; walls outside the grid.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> cells = jnp.full((25, 25), EMPTY, jnp.uint8).at[5, 4].set(GOAL)
+      >>> int(window(cells, jnp.array([4, 4]), jnp.array(0))[3, 5]) == GOAL
+      True
+    """
+    ahead = jnp.asarray(_VECTORS)[direction]
+    to_right = jnp.stack([-ahead[1], ahead[0]])
+    forward = VIEW - 1 - jnp.arange(VIEW, dtype=position.dtype)
+    sideways = jnp.arange(VIEW, dtype=position.dtype) - VIEW // 2
+    x, y = (
+        position[axis] + ahead[axis] * forward[None, :] + to_right[axis] * sideways[:, None]
+        for axis in (0, 1)
+    )
+    size = cells.shape[0]
+    is_in_grid = (x >= 0) & (x < size) & (y >= 0) & (y < size)
+    index = jnp.where(is_in_grid, x * size + y, 0)
+    seen = cells.reshape(-1).at[index].get(mode="promise_in_bounds")
+    return jnp.where(is_in_grid, seen, np.uint8(WALL))
+
+
+def visible(view: UInt8[Array, "7 7"]) -> Bool[Array, "7 7"]:
+    """Computes which cells of a view the agent sees.
+
+    A cell that is seen and not opaque shows its neighbours to the left, to the right, and the
+    three cells ahead. Walls and closed doors are opaque. Each row is a mask of bits: within a
+    row, sight spreads by shifts through the cells that are not opaque.
+
+    Args:
+      view: packed cells of `window`.
+
+    Returns:
+      True where a cell is seen.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> view = jnp.full((7, 7), EMPTY, jnp.uint8).at[:, 5].set(WALL)
+      >>> visible(view).sum(axis=0).tolist()
+      [0, 0, 0, 0, 0, 7, 7]
+    """
+    bits = np.left_shift(1, np.arange(VIEW)).astype(np.uint8)
+    clear = jnp.where(is_opaque(view), np.uint8(0), bits[:, None]).sum(axis=0, dtype=jnp.uint8)
+    entering = jnp.full((), bits[VIEW // 2])
+    rows = []
+    for j in reversed(range(VIEW)):
+        spread = _spread(entering & clear[j], clear[j])
+        reach = spread | spread << 1 | spread >> 1
+        rows.append(entering | reach)
+        entering = reach
+    return (jnp.stack(rows[::-1])[None, :] & bits[:, None]) != 0
+
+
+def _spread(seeds: UInt8[Array, ""], clear: UInt8[Array, ""]) -> UInt8[Array, ""]:
+    """Fills the runs of set bits of `clear` that contain a seed, by shifts of 1, 2 and 4."""
+    left, right, to_left, to_right = seeds, seeds, clear, clear
+    for shift in (1, 2, 4):
+        left, to_left = left | to_left & left << shift, to_left & to_left << shift
+        right, to_right = right | to_right & right >> shift, to_right & to_right >> shift
+    return left | right
+
+
+def observe(
+    cells: UInt8[Array, "size size"], position: Int[Array, "2"], direction: Int[Array, ""]
+) -> UInt8[Array, "7 7 3"]:
+    """Computes the observation of an agent: the cells that it sees.
+
+    Args:
+      cells: packed grid.
+      position: position (x, y) of the agent.
+      direction: direction of the agent.
+
+    Returns:
+      Object, colour and state of each cell of the view; 0 where a cell is not seen. The agent's
+      own cell is empty, as in Minigrid.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> cells = jnp.full((25, 25), EMPTY, jnp.uint8)
+      >>> observe(cells, jnp.array([4, 4]), jnp.array(0))[3, 6].tolist()
+      [1, 0, 0]
+    """
+    view = window(cells, position, direction)
+    seen = jnp.where(visible(view), view, np.uint8(0))
+    return unpack(seen.at[VIEW // 2, VIEW - 1].set(EMPTY))
