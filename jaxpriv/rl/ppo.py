@@ -296,7 +296,8 @@ def algorithm(
         key: PRNGKeyArray, state: State, maps: PyTree, mask: Bool[Array, " k"]
     ) -> tuple[State, Info]:
         del mask  # all maps of the agent are drawn
-        reset_key, act_key, *epoch_keys = jax.random.split(key, 2 + settings.epochs)
+        reset_key, act_key, learn_key = jax.random.split(key, 3)
+        epoch_keys = jax.random.split(learn_key, settings.epochs)
         updates = None if stages is None else stages.updates
         stage = jnp.int32(0) if updates is None else state.step // updates
         starts = state.step == 0 if updates is None else state.step % updates == 0
@@ -313,17 +314,19 @@ def algorithm(
         )
         frames = _frames(transitions, settings)
         learner = _Learner(state.params, state.opt_state, _by_environment(transitions.memory))
-        epoch, diagnostics = state.epoch, []
-        for epoch_key in epoch_keys:
-            starts, weights = _draw_starts(epoch_key, epoch, settings)
-            learner, infos = jax.lax.scan(learn(frames), learner, (starts, weights))
-            diagnostics.append(infos)
-            epoch = epoch + 1
+
+        def run_epoch(learner: _Learner, row: Any) -> tuple[_Learner, Any]:
+            epoch_key, epoch = row
+            batches = _draw_starts(epoch_key, epoch, settings)
+            return jax.lax.scan(learn(frames), learner, batches)
+
+        epochs = state.epoch + jnp.arange(settings.epochs, dtype=jnp.int32)
+        learner, diagnostics = jax.lax.scan(run_epoch, learner, (epoch_keys, epochs))
         return state._replace(
             params=learner.params,
             opt_state=learner.opt_state,
             step=state.step + 1,
-            epoch=epoch,
+            epoch=state.epoch + settings.epochs,
             stream=stream,
             snapshots=jax.tree.map(
                 lambda stored, p: stored if updates is None else stored.at[stage].set(p),
@@ -376,7 +379,8 @@ def _learning_rate(settings: Hyperparameters) -> optax.ScalarOrSchedule:
 
 def _by_environment(values: Shaped[Array, "t e ..."]) -> Shaped[Array, "n ..."]:
     """Joins the axes of steps and environments, one environment after the other."""
-    return values.swapaxes(0, 1).reshape(-1, *values.shape[2:])
+    steps, num_envs, *shape = values.shape
+    return values.swapaxes(0, 1).reshape(num_envs * steps, *shape)
 
 
 def _frames(transitions: rollout.Transitions, settings: Hyperparameters) -> _Frames:
@@ -489,8 +493,8 @@ def _batch_loss(
     return total, (memory, info)
 
 
-def _info(transitions: rollout.Transitions, diagnostics: list[Any]) -> Info:
-    is_used, parts = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *diagnostics)
+def _info(transitions: rollout.Transitions, diagnostics: Any) -> Info:
+    is_used, parts = diagnostics
     num_batches = is_used.sum().astype(jnp.float32)
     means = {name: jnp.where(is_used, x, 0.0).sum() / num_batches for name, x in parts.items()}
     done = transitions.done
