@@ -62,9 +62,7 @@ class ActorCritic(nn.Module):
         return jnp.zeros(2 * self.lstm_units)
 
     @nn.compact
-    def __call__(
-        self, memory: Float[Array, " m"], observation: Shaped[Array, "..."]
-    ) -> Decision:
+    def __call__(self, memory: Float[Array, " m"], observation: Shaped[Array, "..."]) -> Decision:
         x = observation.astype(jnp.float32)
         x = x if x.ndim == 1 else _convolve(x)
         if self.lstm_units:

@@ -471,9 +471,7 @@ def _batch_loss(
             "entropy": mean(jax.vmap(losses.entropy)(logits)),
             "value": mean(value),
             "policy_loss": mean(policy_loss(log_prob, frame.log_prob, advantage)),
-            "value_loss": mean(
-                value_loss(value, frame.value, frame.value + frame.advantage)
-            ),
+            "value_loss": mean(value_loss(value, frame.value, frame.value + frame.advantage)),
         }
         return memory, (memory, info)
 

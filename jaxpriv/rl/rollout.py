@@ -6,7 +6,7 @@ where an environment that is done is reset in the same step. In the shapes below
 `e` environments, `m` the numbers of the memory and `a` actions.
 """
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 
+@runtime_checkable
 class Agent(Protocol):
     """An agent such as `models.ActorCritic`.
 
@@ -45,6 +46,7 @@ class Agent(Protocol):
         ...
 
 
+@runtime_checkable
 class Environment(Protocol):
     """An environment with the protocol of gymnax 1.0, such as `envs.MultiRoom`."""
 
@@ -136,17 +138,11 @@ def start(
       The environments before their first step.
 
     Example:
-      >>> from jaxpriv import models
-      >>> class Bandit:  # one step with reward 1 for action 0
-      ...     def reset(self, key, params):
-      ...         return jnp.zeros(2), jnp.int32(0)
-      ...     def step(self, key, state, action, params):
-      ...         reward, done = (action == 0).astype(jnp.float32), jnp.array(True)
-      ...         info = {"final_observation": jnp.zeros(2)}
-      ...         return jnp.zeros(2), state, reward, done, jnp.array(False), info
-      >>> agent = models.ActorCritic(num_actions=3)
-      >>> start(jax.random.key(0), agent, Bandit(), None, num_envs=4).observation.shape
-      (4, 2)
+      >>> from jaxpriv import envs, models
+      >>> env, agent = envs.MultiRoom(envs.PRESETS["N2-S4"]), models.ActorCritic(num_actions=7)
+      >>> stream = start(jax.random.key(0), agent, env, env.default_params, num_envs=4)
+      >>> stream.observation.shape
+      (4, 7, 7, 3)
     """
     keys = jax.random.split(key, num_envs)
     observation, env_state = jax.vmap(env.reset, (0, None))(keys, env_params)
@@ -191,23 +187,16 @@ def collect(
       The environments after the last step, and the steps.
 
     Example:
-      >>> from jaxpriv import models
-      >>> class Bandit:  # one step with reward 1 for action 0
-      ...     def reset(self, key, params):
-      ...         return jnp.zeros(2), jnp.int32(0)
-      ...     def step(self, key, state, action, params):
-      ...         reward, done = (action == 0).astype(jnp.float32), jnp.array(True)
-      ...         info = {"final_observation": jnp.zeros(2)}
-      ...         return jnp.zeros(2), state, reward, done, jnp.array(False), info
-      >>> agent = models.ActorCritic(num_actions=3)
-      >>> key, env = jax.random.key(0), Bandit()
-      >>> stream = start(key, agent, env, None, num_envs=4)
+      >>> from jaxpriv import envs, models
+      >>> env, agent = envs.MultiRoom(envs.PRESETS["N2-S4"]), models.ActorCritic(num_actions=7)
+      >>> key = jax.random.key(0)
+      >>> stream = start(key, agent, env, env.default_params, num_envs=4)
       >>> params = agent.init(key, stream.memory[0], stream.observation[0])
       >>> stream, transitions = collect(
-      ...     key, agent, params, env, None, stream, steps=5, with_final_values=False
+      ...     key, agent, params, env, env.default_params, stream, steps=5, with_final_values=False
       ... )
-      >>> transitions.reward.shape, bool(transitions.done.all())
-      ((5, 4), True)
+      >>> transitions.action.shape
+      (5, 4)
     """
     act = jax.vmap(agent.apply, (None, 0, 0))
 
@@ -311,19 +300,15 @@ def episodes(
       The episodes.
 
     Example:
-      >>> from jaxpriv import models
-      >>> class Bandit:  # one step with reward 1 for action 0
-      ...     def reset(self, key, params):
-      ...         return jnp.zeros(2), jnp.int32(0)
-      ...     def step(self, key, state, action, params):
-      ...         reward, done = (action == 0).astype(jnp.float32), jnp.array(True)
-      ...         info = {"final_observation": jnp.zeros(2)}
-      ...         return jnp.zeros(2), state, reward, done, jnp.array(False), info
-      >>> agent, key = models.ActorCritic(num_actions=3), jax.random.key(0)
-      >>> params = agent.init(key, agent.initial_memory(), jnp.zeros(2))
-      >>> played = episodes(key, agent, params, Bandit(), None, num_episodes=4, max_steps=2)
-      >>> played.policies.shape, played.lengths.tolist()
-      ((4, 2, 3), [1, 1, 1, 1])
+      >>> from jaxpriv import envs, models
+      >>> env, agent = envs.MultiRoom(envs.PRESETS["N2-S4"]), models.ActorCritic(num_actions=7)
+      >>> key, observation = jax.random.key(0), jnp.zeros((7, 7, 3), jnp.uint8)
+      >>> params = agent.init(key, agent.initial_memory(), observation)
+      >>> played = episodes(
+      ...     key, agent, params, env, env.default_params, num_episodes=4, max_steps=6
+      ... )
+      >>> played.policies.shape, played.lengths.tolist()  # an untrained agent
+      ((4, 6, 7), [6, 6, 6, 6])
     """
     peer = agent if peer is None else peer
     peer_params = params if peer_params is None else peer_params
