@@ -14,6 +14,8 @@ FAST = (
     "benchmarks/dpsgd_libraries",
     "bernau2021/table3",
     "report/learning_rates",
+    "rnnmia2022/fig2",
+    "yang2023/rl_fig6",
     "zhang2020/epsilons",
 )
 """One of each folder; the others are slow tests."""

@@ -41,7 +41,7 @@ def test_advantages_by_hand():
     np.testing.assert_allclose(cut, [-0.05 + 0.45 * 6.9, 6.9, 1.5], atol=1e-6)
 
 
-@pytest.mark.parametrize("discount, gae_lambda", [(0.99, 0.95), (1.0, 1.0), (0.5, 0.0)])
+@pytest.mark.parametrize(("discount", "gae_lambda"), [(0.99, 0.95), (1.0, 1.0), (0.5, 0.0)])
 def test_advantages_equal_the_defining_sum(discount, gae_lambda):
     rng = np.random.default_rng(0)
     rewards, values, next_values = rng.normal(size=(3, 40)).astype(np.float32)
@@ -54,14 +54,12 @@ def test_advantages_equal_the_defining_sum(discount, gae_lambda):
         discount=discount,
         gae_lambda=gae_lambda,
     )
-    expected = slow_advantages(
-        rewards, values, next_values, terminated, done, discount, gae_lambda
-    )
+    expected = slow_advantages(rewards, values, next_values, terminated, done, discount, gae_lambda)
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(
-    "ratio, advantage, expected, slope",
+    ("ratio", "advantage", "expected", "slope"),
     [
         (1.1, 2.0, -2.2, -2.0),  # within the clip
         (1.5, 2.0, -2.4, 0.0),  # a good action is not made more likely
@@ -80,7 +78,7 @@ def test_policy_loss_by_hand(ratio, advantage, expected, slope):
 
 
 @pytest.mark.parametrize(
-    "value, expected",
+    ("value", "expected"),
     [(0.1, 0.81), (0.5, 0.64), (1.0, 0.64), (2.5, 2.25), (-1.0, 4.0)],
 )
 def test_value_loss_by_hand(value, expected):

@@ -106,9 +106,9 @@ def test_the_loss_of_a_batch_equals_loops(normalises):
     def slow(params):
         return slow_loss(params, frames, memory, (2, 10, 18), settings, advantages)
 
-    (found, (new_memory, _)), gradient = oracles.quick_jit(
-        jax.value_and_grad(fast, has_aux=True)
-    )(params)
+    (found, (new_memory, _)), gradient = oracles.quick_jit(jax.value_and_grad(fast, has_aux=True))(
+        params
+    )
     (expected, expected_memory), expected_gradient = jax.value_and_grad(slow, has_aux=True)(params)
     assert float(found) == pytest.approx(float(expected), rel=1e-5)
     np.testing.assert_allclose(new_memory, expected_memory, atol=1e-6)
@@ -176,7 +176,7 @@ def test_stages_restart_the_environments_and_store_parameters():
 
 
 @pytest.mark.parametrize(
-    "options, message",
+    ("options", "message"),
     [
         ({"recurrence": 3}, "multiple of recurrence=3 as rollout_steps"),
         ({"recurrence": 8, "batch_size": 4}, "multiple of recurrence=8 as batch_size"),

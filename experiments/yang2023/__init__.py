@@ -1,0 +1,1 @@
+"""Figures of yang2023: the privacy of recurrent networks, here of agents on floor maps."""
