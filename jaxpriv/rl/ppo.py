@@ -370,11 +370,13 @@ def _num_maps(maps: PyTree) -> int:
 def _learning_rate(settings: Hyperparameters) -> optax.ScalarOrSchedule:
     if settings.anneal_over is None:
         return settings.learning_rate
+    rate, total = settings.learning_rate, settings.anneal_over
     batches = settings.epochs * settings.frames // settings.batch_size
-    return lambda count: (
-        settings.learning_rate
-        * (1.0 - (count // batches).astype(jnp.float32) / settings.anneal_over)
-    )
+
+    def schedule(count: Any) -> Float[Array, "..."]:
+        return rate * (1.0 - (count // batches).astype(jnp.float32) / total)
+
+    return schedule
 
 
 def _by_environment(values: Shaped[Array, "t e ..."]) -> Shaped[Array, "n ..."]:

@@ -119,7 +119,11 @@ def test_wrong_evidence_is_refused():
     with pytest.raises(ValueError, match="together"):
         dataclasses.replace(evidence, known_is_member=None)
     with pytest.raises(ValueError, match="column for each judged map"):
-        dataclasses.replace(evidence, shadow_returns=evidence.shadow_returns[:, :3])
+        dataclasses.replace(
+            evidence,
+            shadow_returns=evidence.shadow_returns[:, :3],
+            shadow_is_member=evidence.shadow_is_member[:, :3],
+        )
     with pytest.raises(ValueError, match="Expected members and non-members"):
         floor_map.fit(KEY, good, np.ones(len(good.lengths), bool), training=TRAINING)
 
