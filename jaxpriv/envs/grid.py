@@ -24,6 +24,7 @@ __all__ = [
     "pack",
     "step_ahead",
     "unpack",
+    "view_positions",
     "visible",
     "window",
 ]
@@ -140,6 +141,35 @@ def step_ahead(position: Int[Array, "2"], direction: Int[Array, ""]) -> Int[Arra
     return position + jnp.asarray(_VECTORS)[direction]
 
 
+def view_positions(
+    position: Int[Array, "2"], direction: Int[Array, ""]
+) -> tuple[Int[Array, "7 7"], Int[Array, "7 7"]]:
+    """Returns the positions in the grid of the cells of a view.
+
+    Args:
+      position: position (x, y) of the agent.
+      direction: direction of the agent.
+
+    Returns:
+      x and y of each cell, which may lie outside the grid.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> x, y = view_positions(jnp.array([4, 4]), jnp.array(0))
+      >>> int(x[3, 0]), int(y[3, 0])
+      (10, 4)
+    """
+    ahead = jnp.asarray(_VECTORS)[direction]
+    to_right = jnp.stack([-ahead[1], ahead[0]])
+    forward = VIEW - 1 - jnp.arange(VIEW, dtype=position.dtype)
+    sideways = jnp.arange(VIEW, dtype=position.dtype) - VIEW // 2
+    x, y = (
+        position[axis] + ahead[axis] * forward[None, :] + to_right[axis] * sideways[:, None]
+        for axis in (0, 1)
+    )
+    return x, y
+
+
 def window(
     cells: UInt8[Array, "size size"], position: Int[Array, "2"], direction: Int[Array, ""]
 ) -> UInt8[Array, "7 7"]:
@@ -159,14 +189,7 @@ def window(
       >>> int(window(cells, jnp.array([4, 4]), jnp.array(0))[3, 5]) == GOAL
       True
     """
-    ahead = jnp.asarray(_VECTORS)[direction]
-    to_right = jnp.stack([-ahead[1], ahead[0]])
-    forward = VIEW - 1 - jnp.arange(VIEW, dtype=position.dtype)
-    sideways = jnp.arange(VIEW, dtype=position.dtype) - VIEW // 2
-    x, y = (
-        position[axis] + ahead[axis] * forward[None, :] + to_right[axis] * sideways[:, None]
-        for axis in (0, 1)
-    )
+    x, y = view_positions(position, direction)
     size = cells.shape[0]
     is_in_grid = (x >= 0) & (x < size) & (y >= 0) & (y < size)
     index = jnp.where(is_in_grid, x * size + y, 0)

@@ -26,7 +26,7 @@ from gymnax.environments import environment, spaces
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt8
 
 from jaxpriv import _check
-from jaxpriv.envs import _generation, _minigrid, grid
+from jaxpriv.envs import _generation, _minigrid, grid, render
 
 __all__ = [
     "ACTIONS",
@@ -195,11 +195,12 @@ class EnvParams(environment.EnvParams):
     """Parameters of an environment.
 
     max_steps_in_episode: steps after which an episode is truncated.
-    maps: pool of floor maps, with a leading axis.
+    maps: `FloorMaps`, a pool with a leading axis.
     """
 
-    max_steps_in_episode: int = 1
-    maps: FloorMaps = struct.field(kw_only=True)
+    # Transformations put tracers, axes and batches in place of the leaves.
+    max_steps_in_episode: Any = 1
+    maps: Any = struct.field(kw_only=True)
 
 
 @struct.dataclass
@@ -368,6 +369,11 @@ class MultiRoom(environment.Environment[State, EnvParams]):
         del params
         return state.cells[state.position[0], state.position[1]] == grid.GOAL
 
+    def render(self, state: State, params: EnvParams | None = None) -> UInt8[np.ndarray, "h w 3"]:
+        """Draws a state, as gymnax's wrappers ask for it; see `render.draw_frame`."""
+        del params
+        return render.draw_frame(state)
+
     @property
     def name(self) -> str:
         """Name of the environment, without the size."""
@@ -400,6 +406,12 @@ class MultiRoom(environment.Environment[State, EnvParams]):
         )
 
 
-for _name, _preset in PRESETS.items():
-    if f"jaxpriv/MultiRoom-{_name}" not in gymnax.registered_envs:
-        gymnax.register(f"jaxpriv/MultiRoom-{_name}", functools.partial(MultiRoom, preset=_preset))
+def _register() -> None:
+    """Registers the presets with gymnax, unless they are registered, as after a reload."""
+    for name, preset in PRESETS.items():
+        env_id = f"jaxpriv/MultiRoom-{name}"
+        if env_id not in gymnax.registered_envs:
+            gymnax.register(env_id, functools.partial(MultiRoom, preset))
+
+
+_register()
