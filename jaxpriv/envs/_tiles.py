@@ -49,10 +49,10 @@ def draw_tile(cell: int, direction: int | None, is_lit: bool, size: int) -> np.n
     Returns an image [size, size, 3].
     """
     raster = _Raster(size * _FINENESS)
-    raster.rectangle(0, 0.031, 0, 1, _LINE)
-    raster.rectangle(0, 1, 0, 0.031, _LINE)
+    raster.rectangle(0.0, 0.031, 0.0, 1.0, _LINE)
+    raster.rectangle(0.0, 1.0, 0.0, 0.031, _LINE)
     if cell in (grid.WALL, grid.GOAL):
-        raster.rectangle(0, 1, 0, 1, _colour_of(cell))
+        raster.rectangle(0.0, 1.0, 0.0, 1.0, _colour_of(cell))
     elif cell & 15 == grid.DOOR:
         _draw_door(raster, _colour_of(cell), is_closed=cell >= grid.CLOSED)
     if direction is not None:
@@ -72,10 +72,10 @@ def _colour_of(cell: int) -> tuple[int, int, int]:
 
 def _draw_door(raster: _Raster, rgb: tuple[int, int, int], *, is_closed: bool) -> None:
     if not is_closed:
-        raster.rectangle(0.88, 1, 0, 1, rgb)
+        raster.rectangle(0.88, 1.0, 0.0, 1.0, rgb)
         raster.rectangle(0.92, 0.96, 0.04, 0.96, _BLACK)
         return
-    for margin, colour in ((0, rgb), (0.04, _BLACK), (0.08, rgb), (0.12, _BLACK)):
+    for margin, colour in ((0.0, rgb), (0.04, _BLACK), (0.08, rgb), (0.12, _BLACK)):
         raster.rectangle(margin, 1 - margin, margin, 1 - margin, colour)
     x, y = raster.x - 0.75, raster.y - 0.5
     raster.fill(x * x + y * y <= 0.08 * 0.08, rgb)

@@ -222,7 +222,7 @@ def visible(view: UInt8[Array, "7 7"]) -> Bool[Array, "7 7"]:
     rows = []
     for j in reversed(range(VIEW)):
         spread = _spread(entering & clear[j], clear[j])
-        reach = spread | spread << 1 | spread >> 1
+        reach = (spread | spread << 1 | spread >> 1) & (2**VIEW - 1)
         rows.append(entering | reach)
         entering = reach
     # Rows are joined in two words by a sum, because XLA would evaluate all of them again for every
