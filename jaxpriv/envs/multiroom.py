@@ -282,14 +282,18 @@ class MultiRoom(environment.Environment[State, EnvParams]):
         )
 
     def step_env(
-        self, key: PRNGKeyArray, state: State, action: Int[Array, ""] | float, params: EnvParams
+        self,
+        key: PRNGKeyArray,
+        state: State,
+        action: Int[Array, ""] | int | float,
+        params: EnvParams,
     ) -> tuple[UInt8[Array, "7 7 3"], State, Float[Array, ""], Bool[Array, ""], dict[str, Any]]:
         """Makes one step, without a reset and without the limit of time."""
         state, reward, terminated = self._move(state, action, params)
         return self.get_obs(state), state, reward, terminated, {}
 
     def _move(
-        self, state: State, action: Int[Array, ""] | float, params: EnvParams
+        self, state: State, action: Int[Array, ""] | int | float, params: EnvParams
     ) -> tuple[State, Float[Array, ""], Bool[Array, ""]]:
         action = jnp.asarray(action)
         turn = (action == _RIGHT).astype(jnp.int32) - (action == _LEFT).astype(jnp.int32)
@@ -316,7 +320,7 @@ class MultiRoom(environment.Environment[State, EnvParams]):
         self,
         key: PRNGKeyArray,
         state: State,
-        action: Int[Array, ""] | float,
+        action: Int[Array, ""] | int | float,
         params: EnvParams | None = None,
     ) -> tuple[
         UInt8[Array, "7 7 3"],
