@@ -3,7 +3,7 @@
 Importing the package registers `jaxpriv/MultiRoom-*` with gymnax.
 """
 
-from jaxpriv.envs import grid, multiroom
+from jaxpriv.envs import grid, multiroom, render
 from jaxpriv.envs.multiroom import (
     ACTIONS,
     PRESETS,
@@ -16,6 +16,7 @@ from jaxpriv.envs.multiroom import (
     generate,
     stack,
 )
+from jaxpriv.envs.render import as_gymnasium, draw_frame, save_gif
 
 __all__ = [
     "ACTIONS",
@@ -25,9 +26,13 @@ __all__ = [
     "MultiRoom",
     "Preset",
     "State",
+    "as_gymnasium",
+    "draw_frame",
     "from_minigrid_seed",
     "generate",
     "grid",
     "multiroom",
+    "render",
+    "save_gif",
     "stack",
 ]

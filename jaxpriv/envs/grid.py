@@ -5,10 +5,9 @@ Grids and views are indexed [x, y], with x to the right and y down. Directions a
 2 left, 3 up. In a view of 7 x 7 cells the agent is at [3, 6] and looks up.
 """
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int, UInt8
+from jaxtyping import Array, Bool, Int, UInt8, UInt32
 
 __all__ = [
     "CLOSED",
@@ -25,6 +24,7 @@ __all__ = [
     "pack",
     "step_ahead",
     "unpack",
+    "view_positions",
     "visible",
     "window",
 ]
@@ -43,6 +43,12 @@ EMPTY, WALL, DOOR, GOAL = 1, 2 | 5 << 4, 4, 8 | 1 << 4
 
 CLOSED = 1 << 7
 """Bit of a closed door."""
+
+_SHIFTS, _MASKS = np.array([0, 4, 7], np.uint8), np.array([15, 7, 1], np.uint8)
+"""Position and mask of object, colour and state in a packed cell."""
+
+_ROWS_PER_WORD = 4
+"""Rows of a view whose bits are joined in one word of 32 bits."""
 
 _VECTORS = np.array([[1, 0], [0, 1], [-1, 0], [0, -1]], np.int32)
 """Unit vector (x, y) of each direction."""
@@ -80,7 +86,7 @@ def unpack(cells: UInt8[Array | np.ndarray, "*b"]) -> UInt8[Array, "*b 3"]:
       [8, 1, 0]
     """
     cells = jnp.asarray(cells)
-    return jnp.stack([cells & 15, cells >> 4 & 7, cells >> 7], axis=-1)
+    return cells[..., None] >> _SHIFTS & _MASKS
 
 
 def is_door(cells: UInt8[Array, "*b"]) -> Bool[Array, "*b"]:
@@ -135,6 +141,35 @@ def step_ahead(position: Int[Array, "2"], direction: Int[Array, ""]) -> Int[Arra
     return position + jnp.asarray(_VECTORS)[direction]
 
 
+def view_positions(
+    position: Int[Array, "2"], direction: Int[Array, ""]
+) -> tuple[Int[Array, "7 7"], Int[Array, "7 7"]]:
+    """Returns the positions in the grid of the cells of a view.
+
+    Args:
+      position: position (x, y) of the agent.
+      direction: direction of the agent.
+
+    Returns:
+      x and y of each cell, which may lie outside the grid.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> x, y = view_positions(jnp.array([4, 4]), jnp.array(0))
+      >>> int(x[3, 0]), int(y[3, 0])
+      (10, 4)
+    """
+    ahead = jnp.asarray(_VECTORS)[direction]
+    to_right = jnp.stack([-ahead[1], ahead[0]])
+    forward = VIEW - 1 - jnp.arange(VIEW, dtype=position.dtype)
+    sideways = jnp.arange(VIEW, dtype=position.dtype) - VIEW // 2
+    x, y = (
+        position[axis] + ahead[axis] * forward[None, :] + to_right[axis] * sideways[:, None]
+        for axis in (0, 1)
+    )
+    return x, y
+
+
 def window(
     cells: UInt8[Array, "size size"], position: Int[Array, "2"], direction: Int[Array, ""]
 ) -> UInt8[Array, "7 7"]:
@@ -154,14 +189,7 @@ def window(
       >>> int(window(cells, jnp.array([4, 4]), jnp.array(0))[3, 5]) == GOAL
       True
     """
-    ahead = jnp.asarray(_VECTORS)[direction]
-    to_right = jnp.stack([-ahead[1], ahead[0]])
-    forward = VIEW - 1 - jnp.arange(VIEW, dtype=position.dtype)
-    sideways = jnp.arange(VIEW, dtype=position.dtype) - VIEW // 2
-    x, y = (
-        position[axis] + ahead[axis] * forward[None, :] + to_right[axis] * sideways[:, None]
-        for axis in (0, 1)
-    )
+    x, y = view_positions(position, direction)
     size = cells.shape[0]
     is_in_grid = (x >= 0) & (x < size) & (y >= 0) & (y < size)
     index = jnp.where(is_in_grid, x * size + y, 0)
@@ -188,19 +216,28 @@ def visible(view: UInt8[Array, "7 7"]) -> Bool[Array, "7 7"]:
       >>> visible(view).sum(axis=0).tolist()
       [0, 0, 0, 0, 0, 7, 7]
     """
-    bits = np.left_shift(1, np.arange(VIEW)).astype(np.uint8)
-    clear = jnp.where(is_opaque(view), np.uint8(0), bits[:, None]).sum(axis=0, dtype=jnp.uint8)
-    entering = jnp.full((), bits[VIEW // 2])
+    column, row = np.indices((VIEW, VIEW)).astype(np.uint32)
+    clear = jnp.where(is_opaque(view), np.uint32(0), 1 << column).sum(axis=0, dtype=jnp.uint32)
+    entering = jnp.uint32(1 << VIEW // 2)
     rows = []
     for j in reversed(range(VIEW)):
         spread = _spread(entering & clear[j], clear[j])
-        reach = spread | spread << 1 | spread >> 1
+        reach = (spread | spread << 1 | spread >> 1) & (2**VIEW - 1)
         rows.append(entering | reach)
         entering = reach
-    return (jnp.stack(rows[::-1])[None, :] & bits[:, None]) != 0
+    # Rows are joined in two words by a sum, because XLA would evaluate all of them again for every
+    # cell if no reduction stood in between.
+    near, far = rows[:_ROWS_PER_WORD], rows[_ROWS_PER_WORD:]
+    words = [
+        jnp.stack([bits << VIEW * k for k, bits in enumerate(part)]).sum(dtype=jnp.uint32)
+        for part in (near, far)
+    ]
+    steps = VIEW - 1 - row
+    word = jnp.where(steps < _ROWS_PER_WORD, *words)
+    return (word >> (VIEW * (steps % _ROWS_PER_WORD) + column)) & 1 == 1
 
 
-def _spread(seeds: UInt8[Array, ""], clear: UInt8[Array, ""]) -> UInt8[Array, ""]:
+def _spread(seeds: UInt32[Array, ""], clear: UInt32[Array, ""]) -> UInt32[Array, ""]:
     """Fills the runs of set bits of `clear` that contain a seed, by shifts of 1, 2 and 4."""
     left, right, to_left, to_right = seeds, seeds, clear, clear
     for shift in (1, 2, 4):
@@ -230,5 +267,7 @@ def observe(
       [1, 0, 0]
     """
     view = window(cells, position, direction)
+    x, y = np.indices((VIEW, VIEW))
+    is_agent = (x == VIEW // 2) & (y == VIEW - 1)
     seen = jnp.where(visible(view), view, np.uint8(0))
-    return unpack(seen.at[VIEW // 2, VIEW - 1].set(EMPTY))
+    return unpack(jnp.where(is_agent, np.uint8(EMPTY), seen))

@@ -26,7 +26,7 @@ from gymnax.environments import environment, spaces
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt8
 
 from jaxpriv import _check
-from jaxpriv.envs import _generation, _minigrid, grid
+from jaxpriv.envs import _generation, _minigrid, grid, render
 
 __all__ = [
     "ACTIONS",
@@ -185,7 +185,9 @@ def stack(maps: Sequence[FloorMaps]) -> FloorMaps:
     """
     if not maps:
         raise ValueError("Expected one floor map or more, got none.")
-    return FloorMaps(*(jnp.stack([jnp.asarray(leaf) for leaf in leaves]) for leaves in zip(*maps)))
+    return FloorMaps(
+        *(jnp.stack([jnp.asarray(leaf) for leaf in leaves]) for leaves in zip(*maps, strict=True))
+    )
 
 
 @struct.dataclass
@@ -193,11 +195,12 @@ class EnvParams(environment.EnvParams):
     """Parameters of an environment.
 
     max_steps_in_episode: steps after which an episode is truncated.
-    maps: pool of floor maps, with a leading axis.
+    maps: `FloorMaps`, a pool with a leading axis.
     """
 
-    max_steps_in_episode: int = 1
-    maps: FloorMaps = struct.field(kw_only=True)
+    # Transformations put tracers, axes and batches in place of the leaves.
+    max_steps_in_episode: Any = 1
+    maps: Any = struct.field(kw_only=True)
 
 
 @struct.dataclass
@@ -279,14 +282,18 @@ class MultiRoom(environment.Environment[State, EnvParams]):
         )
 
     def step_env(
-        self, key: PRNGKeyArray, state: State, action: Int[Array, ""] | int, params: EnvParams
+        self,
+        key: PRNGKeyArray,
+        state: State,
+        action: Int[Array, ""] | int | float,
+        params: EnvParams,
     ) -> tuple[UInt8[Array, "7 7 3"], State, Float[Array, ""], Bool[Array, ""], dict[str, Any]]:
         """Makes one step, without a reset and without the limit of time."""
         state, reward, terminated = self._move(state, action, params)
         return self.get_obs(state), state, reward, terminated, {}
 
     def _move(
-        self, state: State, action: Int[Array, ""] | int, params: EnvParams
+        self, state: State, action: Int[Array, ""] | int | float, params: EnvParams
     ) -> tuple[State, Float[Array, ""], Bool[Array, ""]]:
         action = jnp.asarray(action)
         turn = (action == _RIGHT).astype(jnp.int32) - (action == _LEFT).astype(jnp.int32)
@@ -313,7 +320,7 @@ class MultiRoom(environment.Environment[State, EnvParams]):
         self,
         key: PRNGKeyArray,
         state: State,
-        action: Int[Array, ""] | int,
+        action: Int[Array, ""] | int | float,
         params: EnvParams | None = None,
     ) -> tuple[
         UInt8[Array, "7 7 3"],
@@ -366,6 +373,11 @@ class MultiRoom(environment.Environment[State, EnvParams]):
         del params
         return state.cells[state.position[0], state.position[1]] == grid.GOAL
 
+    def render(self, state: State, params: EnvParams | None = None) -> UInt8[np.ndarray, "h w 3"]:
+        """Draws a state, as gymnax's wrappers ask for it; see `render.draw_frame`."""
+        del params
+        return render.draw_frame(state)
+
     @property
     def name(self) -> str:
         """Name of the environment, without the size."""
@@ -398,6 +410,12 @@ class MultiRoom(environment.Environment[State, EnvParams]):
         )
 
 
-for _name, _preset in PRESETS.items():
-    if f"jaxpriv/MultiRoom-{_name}" not in gymnax.registered_envs:
-        gymnax.register(f"jaxpriv/MultiRoom-{_name}", functools.partial(MultiRoom, preset=_preset))
+def _register() -> None:
+    """Registers the presets with gymnax, unless they are registered, as after a reload."""
+    for name, preset in PRESETS.items():
+        env_id = f"jaxpriv/MultiRoom-{name}"
+        if env_id not in gymnax.registered_envs:
+            gymnax.register(env_id, functools.partial(MultiRoom, preset))
+
+
+_register()
