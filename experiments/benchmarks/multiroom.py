@@ -30,17 +30,23 @@ GOALS = {"times_minigrid": 150.0, "best_times_minigrid": 200.0, "maps_per_second
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """num_envs: environments at once. steps: in all, in a call. maps: generated in a call."""
+    """num_envs: environments at once. steps: in all, in a call. maps: generated in a call.
+
+    map_presets: presets of the generated maps.
+    """
 
     num_envs: tuple[int, ...] = (16, 1024, 4096)
     steps: int = 400_000
     minigrid_steps: int = 5_000
     maps: int = 4096
+    map_presets: tuple[str, ...] = ("N2-S6", "N4-S5", "N6")
     repeats: int = 5
 
 
 PRESETS = {
-    "smoke": Settings(num_envs=(16,), steps=320, minigrid_steps=50, maps=16, repeats=1),
+    "smoke": Settings(
+        num_envs=(16,), steps=320, minigrid_steps=50, maps=16, map_presets=("N2-S6",), repeats=1
+    ),
     "cpu": Settings(),
     "paper": Settings(steps=40_000_000, maps=65_536),
 }
@@ -166,7 +172,7 @@ def run(settings: Settings) -> dict[str, Any]:
         if importlib.util.find_spec(module) is not None:
             name = f"{title}, {num_envs:,} environments"
             add(name, make(num_envs, num_steps), num_steps * num_envs)
-    maps = {f"maps of {name}": name for name in ("N2-S6", "N4-S5", "N6")}
+    maps = {f"maps of {name}": name for name in settings.map_presets}
     for title, name in maps.items():
         add(title, generation(name, settings.maps), settings.maps)
     times = common.interleaved(functions, repeats=settings.repeats)

@@ -65,7 +65,7 @@ def pack(encoding: UInt8[Array | np.ndarray, "*b 3"]) -> UInt8[Array | np.ndarra
 
     Example:
       >>> import numpy as np
-      >>> int(pack(np.array([2, 5, 0], np.uint8))) == WALL
+      >>> pack(np.array([[2, 5, 0], [8, 1, 0]], np.uint8)).tolist() == [WALL, GOAL]
       True
     """
     return encoding[..., 0] | encoding[..., 1] << 4 | encoding[..., 2] << 7

@@ -145,7 +145,7 @@ def from_minigrid_seed(seed: int, *, num_rooms: int, max_room_size: int) -> Floo
 
     Example:
       >>> from_minigrid_seed(1, num_rooms=2, max_room_size=4).position.tolist()
-      [21, 14]
+      [11, 12]
     """
     _check_sizes(num_rooms, max_room_size)
     _check.non_negative(seed=seed)
