@@ -14,6 +14,7 @@ FAST = (
     "benchmarks/dpsgd_libraries",
     "bernau2021/table3",
     "report/learning_rates",
+    "rnnmia2022/fig2",
     "yang2023/fig9",
     "zhang2020/epsilons",
 )

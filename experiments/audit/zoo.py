@@ -115,10 +115,14 @@ class Probe:
     def exchange(self) -> Exchange:
         """Makes the neighbouring data sets."""
         category, x, y = records(NUM_RECORDS)
-        last = category[-1], np.full(WIDTH, 1e3, np.float32) if self.outlier else x[-1], y[-1]
+        if self.outlier:
+            x[-1] = 1e3
+        last = category[-1], x[-1], y[-1]
         tags = np.full(NUM_RECORDS - 1, self.shared, np.int32)
         shared = Tagged((category[:-1], x[:-1], y[:-1]), tags)
-        present, absent = (Tagged(last, np.asarray(tag, np.int32)) for tag in (self.present, self.absent))
+        present, absent = (
+            Tagged(last, np.asarray(tag, np.int32)) for tag in (self.present, self.absent)
+        )
         return Exchange(shared, present, absent)
 
     def sampler(self) -> sampling.Poisson:

@@ -3,10 +3,22 @@
 Each takes one example or a batch, and keeps no state beside its parameters.
 """
 
-from jaxpriv.models import cnn, mlp, rnn, transformer
+from jaxpriv.models import actor_critic, cnn, mlp, rnn, transformer
+from jaxpriv.models.actor_critic import ActorCritic
 from jaxpriv.models.cnn import CNN
 from jaxpriv.models.mlp import MLP
 from jaxpriv.models.rnn import RNN
 from jaxpriv.models.transformer import Classifier
 
-__all__ = ["CNN", "MLP", "RNN", "Classifier", "cnn", "mlp", "rnn", "transformer"]
+__all__ = [
+    "CNN",
+    "MLP",
+    "RNN",
+    "ActorCritic",
+    "Classifier",
+    "actor_critic",
+    "cnn",
+    "mlp",
+    "rnn",
+    "transformer",
+]

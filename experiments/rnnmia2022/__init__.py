@@ -1,0 +1,1 @@
+"""Figures of rnnmia2022: membership inference on recurrent networks."""

@@ -1,0 +1,162 @@
+"""The attack on floor maps: its evidence, its measures and its table."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxpriv import envs, metrics
+from jaxpriv.attacks import floor_map, suite
+from jaxpriv.attacks.floor_map import Evidence, Trajectories
+
+KEY = jax.random.key(0)
+TRAINING = floor_map.Training(steps=60, batch_size=16, learning_rate=1e-2)
+STEPS, ACTIONS = 6, 3
+
+
+def episodes(seed, maps, is_member, *, per_map=5):
+    """Members are walked quickly, by policies that agree with the label agent."""
+    rng = np.random.default_rng(seed)
+    map_id, truth = np.repeat(maps, per_map), np.repeat(is_member, per_map)
+    lengths = np.where(truth, rng.integers(2, 5, len(truth)), rng.integers(3, 7, len(truth)))
+    labels = rng.dirichlet(np.ones(ACTIONS), (len(truth), STEPS))
+    others = rng.dirichlet(np.ones(ACTIONS), (len(truth), STEPS))
+    policies = np.where(truth[:, None, None], labels, others)
+    return Trajectories(
+        map_id, policies.astype(np.float32), labels.astype(np.float32), lengths, 1 - 0.1 * lengths
+    )
+
+
+JUDGED = np.array([7, 3, 9, 4, 8, 1])
+IS_MEMBER = np.array([True, False, True, False, True, False])
+
+
+def full_evidence():
+    rng = np.random.default_rng(5)
+    known_maps, known = np.arange(20, 40), np.arange(20) % 2 == 0
+    shadow_is_member = np.arange(4)[:, None] % 2 == np.arange(6) % 2
+    return Evidence(
+        trajectories=episodes(0, JUDGED, IS_MEMBER),
+        known=episodes(1, known_maps, known),
+        known_is_member=np.repeat(known, 5),
+        shadow_returns=rng.normal(0.1 * shadow_is_member, 0.01),
+        shadow_is_member=shadow_is_member,
+    )
+
+
+TABLE = floor_map.attacks(training=TRAINING, max_steps=5, width=8)
+
+
+@pytest.mark.filterwarnings("ignore:.*shadow")
+@pytest.mark.parametrize("attack", TABLE, ids=[attack.name for attack in TABLE])
+def test_the_contract_of_an_attack(attack):
+    evidence = full_evidence()
+    assert floor_map.missing(attack, evidence) == ""
+    scores = attack.run(KEY, evidence)
+    assert scores.shape == evidence.map_ids.shape
+    assert np.isfinite(scores).all()
+    assert (scores == attack.run(KEY, evidence)).all()
+    # In whichever order the episodes come, scores are those of the ascending maps.
+    order = np.random.default_rng(2).permutation(len(evidence.trajectories.lengths))
+    shuffled = Trajectories(*(np.asarray(part)[order] for part in evidence.trajectories))
+    again = attack.run(KEY, dataclasses.replace(evidence, trajectories=shuffled))
+    np.testing.assert_allclose(again, scores, atol=1e-5)
+    bare = evidence.trajectories._replace(label_policies=None)
+    poor = Evidence(trajectories=bare)
+    if attack.needs:
+        assert floor_map.missing(attack, poor).startswith("needs ")
+        assert floor_map.applicable([attack], poor) == ()
+        with pytest.raises(ValueError, match=r"^Expected "):
+            attack.run(KEY, poor)
+    assert attack.title
+    assert attack.reference
+
+
+@pytest.mark.filterwarnings("ignore:.*shadow")
+def test_attacks_find_members_on_maps_that_they_never_saw():
+    evidence = full_evidence()
+    truth = IS_MEMBER[np.argsort(JUDGED)]
+    scores = floor_map.run_all(KEY, evidence, table=TABLE)
+    assert set(scores) == {attack.name for attack in TABLE}
+    for name in ("episode_return", "episode_length", "policy_cross_entropy", "policy_network"):
+        assert metrics.membership(scores[name], truth).auc > 0.8, name
+    assert ((scores["policy_network"] > 0) == truth).mean() > 0.8
+    plain = evidence.trajectories
+    np.testing.assert_array_equal(
+        scores["episode_return"], [plain.returns[plain.map_id == i].mean() for i in sorted(JUDGED)]
+    )
+
+
+def test_the_table_has_the_columns_of_the_suite():
+    columns = [field.name for field in dataclasses.fields(suite.Attack)]
+    assert [field.name for field in dataclasses.fields(floor_map.Attack)] == columns
+    names = [attack.name for attack in (*TABLE, *suite.attacks())]
+    assert len(set(names)) == len(names)
+
+
+def test_a_judged_map_may_not_train_the_attack():
+    evidence = full_evidence()
+    known = evidence.known._replace(map_id=np.where(evidence.known.map_id == 23, 9, 21))
+    with pytest.raises(ValueError, match="got map 9 among the known ones"):
+        dataclasses.replace(evidence, known=known)
+
+
+def test_wrong_evidence_is_refused():
+    evidence = full_evidence()
+    good = evidence.trajectories
+    wrong = {
+        "lengths in 1..6": good._replace(lengths=good.lengths + 6),
+        "Expected equal lengths": good._replace(returns=good.returns[1:]),
+        "label_policies": good._replace(label_policies=good.label_policies[:, :2]),
+        "without NaN": good._replace(returns=np.full(len(good.returns), np.nan)),
+        "at least one episode": Trajectories(*(part[:0] for part in good)),
+    }
+    for message, trajectories in wrong.items():
+        with pytest.raises(ValueError, match=message):
+            Evidence(trajectories=trajectories)
+    with pytest.raises(ValueError, match="together"):
+        dataclasses.replace(evidence, known_is_member=None)
+    with pytest.raises(ValueError, match="column for each judged map"):
+        dataclasses.replace(
+            evidence,
+            shadow_returns=evidence.shadow_returns[:, :3],
+            shadow_is_member=evidence.shadow_is_member[:, :3],
+        )
+    with pytest.raises(ValueError, match="Expected members and non-members"):
+        floor_map.fit(KEY, good, np.ones(len(good.lengths), bool), training=TRAINING)
+
+
+def test_entropies_equal_loops():
+    trajectories = episodes(3, JUDGED, IS_MEMBER)
+    own, crossed = floor_map.entropy(trajectories), floor_map.cross_entropy(trajectories)
+    for i, length in enumerate(trajectories.lengths):
+        p = trajectories.policies[i, :length].astype(np.float64)
+        q = trajectories.label_policies[i, :length].astype(np.float64)
+        assert own[i] == pytest.approx(np.mean([-sum(r * np.log(r)) for r in p]), rel=1e-6)
+        expected = np.mean([-sum(b * np.log(a)) for a, b in zip(p, q, strict=True)])
+        assert crossed[i] == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_network_ignores_what_follows_the_end():
+    net = floor_map.AttackNet(width=4)
+    steps = jax.random.normal(KEY, (5, 6))
+    params = net.init(KEY, steps, jnp.int32(5))
+    full = net.apply(params, steps[:3], jnp.int32(3))
+    padded = net.apply(params, steps, jnp.int32(3))
+    np.testing.assert_allclose(full, padded, rtol=1e-5)
+    assert float(net.apply(params, steps, jnp.int32(5))) != pytest.approx(float(full))
+    dense = [name for name in params["params"] if name.startswith("Dense")]
+    assert len(dense) == 6  # five ReLU layers and the output
+
+
+def test_features_of_maps():
+    maps = envs.stack(
+        [envs.from_minigrid_seed(seed, num_rooms=2, max_room_size=4) for seed in (1, 2)]
+    )
+    features = floor_map.map_features(maps)
+    np.testing.assert_array_equal(features[:, :2], maps.position)
+    assert (features[:, 2:6].argmax(axis=1) == maps.direction).all()
+    assert (features[:, -1] == 1).all()  # two rooms have a door between them
+    assert (features[:, -3:].sum(axis=1) == 25 * 25 - 1).all()  # all cells but the goal
