@@ -4,7 +4,9 @@ Run:       python -m experiments run bernau2021/fig6 --preset cpu
 Time:      smoke 15 s, cpu 1 min after table2, whose repetitions it reads, paper not run yet
 Paper:     the bound rho_beta = 0.9 is reached with local noise, and not with global noise and
            replace-one; less noise gives more accuracy
-Ours:      not run yet
+Ours:      rho_beta = 0.9 is exceeded on mnist alone, in 3 of 4 cells by 1 of 400 repetitions, and
+           the largest belief of purchases is 0.85; more noise (replace-one) costs 9 points on
+           mnist and 1 on purchases (cpu, 2026-11-29)
 
 `belief` has quantiles of the final belief in the true data set, and `accuracy` those of the
 accuracy on 500 test records, in the four cells of Table 2.

@@ -23,7 +23,7 @@ import optax
 
 from experiments import common, figures
 from experiments.yang2023 import tasks
-from jaxpriv import grads, sampling, training
+from jaxpriv import audit, grads, sampling, training
 from jaxpriv.defences import gaussian
 
 
@@ -159,25 +159,18 @@ def claim(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     cells = {(r["network"], r["mechanism"], r["noise"]): np.array(r["losses"]) for r in rows}
     keys = [(m, s) for kind, m, s in cells if kind == "RNN"]
     differences = [cells["RNN", m, s] - cells["FFNN", m, s] for m, s in keys]
-    pvalues = []
-    for difference in differences:
-        spread = difference.std(ddof=1)
-        if spread == 0:
-            pvalues.append(1.0)
-        else:
-            pvalues.append(float(stats.ttest_1samp(difference, 0, alternative="greater")[1]))
-    # Holm: the i-th smallest of k p-values is multiplied by k - i, and they stay in order.
-    order, corrected, largest = np.argsort(pvalues), np.ones(len(pvalues)), 0.0
-    for rank, i in enumerate(order):
-        largest = max(largest, min(1.0, (len(pvalues) - rank) * pvalues[i]))
-        corrected[i] = largest
+    pvalues = {}
+    for key, difference in zip(keys, differences, strict=True):
+        test = stats.ttest_1samp(difference, 0, alternative="greater")
+        pvalues[str(key)] = float(test.pvalue) if difference.std() > 0 else 1.0
+    corrected = audit.noise.holm(pvalues).values()
     return [
         {
             "mechanism": mechanism,
             "noise": noise,
             "difference": common.mean_interval(difference.tolist(), confidence=0.95),
-            "corrected_pvalue": float(pvalue),
-            "rnn_pays_more": bool(pvalue < 0.05),
+            "corrected_pvalue": pvalue,
+            "rnn_pays_more": pvalue < 0.05,
         }
         for (mechanism, noise), difference, pvalue in zip(keys, differences, corrected, strict=True)
     ]

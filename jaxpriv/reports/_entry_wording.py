@@ -289,6 +289,33 @@ def audit_sentence(entry: Entry) -> str:
     return f"{text}."
 
 
+def canary_sentences(entry: Entry) -> list[str]:
+    """Summarises the audit of a model by canaries; empty if there was none."""
+    found = entry.canaries
+    if found is None:
+        return []
+
+    def bound(kind: str, value: float, if_gaussian: float) -> str:
+        text = f"by {kind} no epsilon above 0 is proven"
+        if value > 0:
+            text = f"by {kind} epsilon is at least {_rounding.down(value, decimals=3)}"
+        if if_gaussian > value:
+            text += f" ({_rounding.down(if_gaussian, decimals=3)} if the trade-off is Gaussian)"
+        return text
+
+    kinds = (
+        bound("constant gradients", found.gradients, found.gradients_fdp),
+        bound("wrong labels", found.labels, found.labels_fdp),
+    )
+    exceeds = entry.promise is not None and entry.promise.is_exceeded(found.largest, found.relation)
+    return [
+        f"{entry.name}, {found.num_canaries:,} canaries of each kind: {' and '.join(kinds)}, at "
+        f"delta = {found.delta:g} and confidence {confidence_level(found.confidence)} each"
+        f"{', which exceeds the guarantee' if exceeds else ''}. Correct guesses for all canaries "
+        f"of a kind would prove {_rounding.down(found.ceiling, decimals=3)}."
+    ]
+
+
 def game_sentences(entry: Entry) -> list[str]:
     """Summarises the game of a model and its bounds; empty if none was played."""
     game, promise = entry.game, entry.promise

@@ -16,7 +16,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from jaxpriv import _keys, accounting, grads, sampling, sensitivity, training, units
-from jaxpriv._types import Params
+from jaxpriv._types import Loss, Params
 from jaxpriv.attacks import inversion
 from jaxpriv.attacks.evidence import Evidence
 from jaxpriv.defences import Release
@@ -59,7 +59,7 @@ class Recipe(NamedTuple):
     target_epsilon: float | None
     noise_multiplier: float | None
     schedule: _Schedule
-    make_alg: Callable[[int, Any], training.Algorithm]
+    make_alg: Callable[..., training.Algorithm]
 
 
 def recipes(
@@ -89,16 +89,18 @@ def recipes(
             "mixes the examples of a batch; replace BatchNorm by GroupNorm for DP-SGD."
         )
 
-    def without_dp(size: int, labels: Any) -> training.Algorithm:
-        del labels
+    def without_dp(
+        size: int, labels: Any, *, loss: Loss = network.loss, microbatch_size: int | None = None
+    ) -> training.Algorithm:
+        del labels, microbatch_size
         if network.batch_loss is not None:
             sampler = sampling.fixed_batch(size, batch_size=_batch_size(size, settings))
             return training.stateful_sgd(network.batch_loss, plain.optimizer, sampler)
         if partition.units.kind == "class":
             # Without padding, which would take longer than the few records of a batch.
             sampler = sampling.fixed_batch(size, batch_size=_batch_size(size, settings))
-            return training.sgd(network.loss, plain.optimizer, sampler)
-        return training.sgd(network.loss, plain.optimizer, _sampler(size, partition, settings))
+            return training.sgd(loss, plain.optimizer, sampler)
+        return training.sgd(loss, plain.optimizer, _sampler(size, partition, settings))
 
     result = [Recipe("Without DP", None, None, plain, without_dp)]
     for epsilon in settings.epsilon:
@@ -116,7 +118,12 @@ def recipes(
         )
 
         def with_dp(
-            size: int, labels: Any, noise_multiplier: float = noise_multiplier
+            size: int,
+            labels: Any,
+            *,
+            loss: Loss = network.loss,
+            microbatch_size: int | None = None,
+            noise_multiplier: float = noise_multiplier,
         ) -> training.Algorithm:
             sampler = _private_sampler(size, labels, partition, settings)
             if isinstance(sampler, sampling.ByClass):
@@ -127,7 +134,9 @@ def recipes(
                 return training.class_dpsgd(
                     grad, private.optimizer, sampler, noise_multiplier=noise_multiplier
                 )
-            grad = grads.clipped_grad(network.loss, clip_norm=settings.clip_norm)
+            grad = grads.clipped_grad(
+                loss, clip_norm=settings.clip_norm, microbatch_size=microbatch_size
+            )
             return training.dpsgd(
                 grad, private.optimizer, sampler, noise_multiplier=noise_multiplier
             )

@@ -30,6 +30,7 @@ from jaxpriv.metrics import verdict
 from jaxpriv.reports import (
     _assessment,
     _attribute,
+    _canaries,
     _evidence_files,
     _game,
     _inversion,
@@ -122,6 +123,8 @@ def assemble(
         split_key, dataset, unit=settings.unit, max_records=settings.max_records
     )
     _check_pairs(defences, records)
+    if settings.canaries is not None:
+        _canaries.check(records, settings)
     if settings.repetitions is not None and records.units.kind != "record":
         raise ValueError(
             f"Expected --unit record for --repetitions, as {dataset.name} has groups and the "
@@ -177,6 +180,12 @@ def assemble(
             log(f"{each.name}: playing {settings.repetitions} repetitions of the game")
             folder = _below(folders.checkpoints, f"game-{i}")
             examined = [_with_game(game_key, examined[0], each, records, folder)]
+        if settings.canaries is not None and each.audit is not None:
+            log(f"{each.name}: training with {settings.canaries} canaries of each kind")
+            canary_key = _keys.named(game_key, "canaries")
+            folder = _below(folders.checkpoints, f"canaries-{i}")
+            audited = _with_canaries(canary_key, examined[0], each, records, settings, folder)
+            examined = [audited, *examined[1:]]
         entries += examined
     report = _report(
         settings,
@@ -418,11 +427,13 @@ class _Training(NamedTuple):
     """A training of the target and its shadow models: `run(key, ...) -> subject`.
 
     play: `play(key, ...) -> game`; None without DP.
+    audit: `audit(key, ...) -> canary audit`; None if the loss of one example is not known.
     """
 
     name: str
     run: Callable[..., Subject]
     play: Callable[..., findings.Game] | None
+    audit: Callable[..., findings.CanaryAudit] | None
 
     @property
     def is_private(self) -> bool:
@@ -450,6 +461,27 @@ def _with_game(
     return dataclasses.replace(entry, game=game, recommendation=recommendation)
 
 
+def _with_canaries(
+    key: PRNGKeyArray,
+    entry: Entry,
+    training: _Training,
+    records: partition.Partition,
+    settings: Settings,
+    checkpoints: Path | None,
+) -> Entry:
+    """Adds the audit of a training by canaries to its entry, and what it changes."""
+    assert training.audit is not None
+    found = training.audit(
+        key,
+        records=records,
+        delta=_AUDIT_DELTA if settings.delta is None else settings.delta,
+        confidence=entry.findings.corrected_confidence,
+        checkpoints=checkpoints,
+    )
+    recommendation = _recommend(entry.findings, entry.promise, game=entry.game, canaries=found)
+    return dataclasses.replace(entry, canaries=found, recommendation=recommendation)
+
+
 def _trainings(
     records: partition.Partition,
     settings: Settings,
@@ -460,7 +492,7 @@ def _trainings(
     if train is not None:
         _user_training.check(train, settings)
         run = functools.partial(_user_training.train, train)
-        return records.pool.x, [_Training("Given training", run, play=None)]
+        return records.pool.x, [_Training("Given training", run, play=None, audit=None)]
     network = _networks.network_for(records.pool, settings)
     trainings = []
     for recipe in _training.recipes(network, records, settings, log=log):
@@ -469,7 +501,10 @@ def _trainings(
         if recipe.noise_multiplier is not None:
             play = functools.partial(_game.play, **parts)
         run = functools.partial(_training.train, **parts)
-        trainings.append(_Training(recipe.name, run, play))
+        audit = None
+        if network.batch_loss is None:
+            audit = functools.partial(_canaries.audit_training, **parts)
+        trainings.append(_Training(recipe.name, run, play, audit))
     return _networks.inputs(records.pool, settings), trainings
 
 
@@ -555,7 +590,11 @@ def _table_for_logits(settings: Settings) -> tuple[suite.Attack, ...]:
 
 
 def _recommend(
-    result: findings.Findings, promise: findings.Promise | None, *, game: findings.Game | None
+    result: findings.Findings,
+    promise: findings.Promise | None,
+    *,
+    game: findings.Game | None,
+    canaries: findings.CanaryAudit | None = None,
 ) -> verdict.Recommendation:
     bound, audited = None, None
     if result.audit is not None:
@@ -566,6 +605,9 @@ def _recommend(
     if promise is not None and game is not None:
         if promise.is_exceeded(game.epsilon_lower_bound, game.relation):
             bound, epsilon = game.epsilon_lower_bound, promise.stated().epsilon
+    if promise is not None and canaries is not None:
+        if promise.is_exceeded(canaries.largest, canaries.relation):
+            bound, epsilon = canaries.largest, promise.stated().epsilon
     return verdict.recommend(
         leaks=bool(result.leaks),
         promised_epsilon=epsilon,

@@ -33,6 +33,7 @@ __all__ = [
     "AttributeGain",
     "AttributeInference",
     "Audit",
+    "CanaryAudit",
     "Data",
     "DefenceGuarantee",
     "Entry",
@@ -384,6 +385,34 @@ class Game:
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
+class CanaryAudit:
+    """Lower bounds on epsilon from one more training, with canaries of two kinds.
+
+    num_canaries: number of canaries of each kind, half of them members on average.
+    confidence: confidence of each bound.
+    gradients, gradients_fdp: bounds by constant gradients and the released parameters, for every
+      mechanism and under the assumption of a Gaussian trade-off function.
+    labels, labels_fdp: bounds by the loss of records with wrong labels.
+    ceiling: bound that correct guesses for all canaries of a kind would give.
+    """
+
+    num_canaries: _Count
+    delta: _Share
+    relation: Relation
+    confidence: _Share
+    gradients: _NonNegative
+    gradients_fdp: _NonNegative
+    labels: _NonNegative
+    labels_fdp: _NonNegative
+    ceiling: _NonNegative
+
+    @property
+    def largest(self) -> float:
+        """Larger of both bounds for every mechanism."""
+        return max(self.gradients, self.labels)
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
 class DefenceGuarantee:
     """Guarantee of a defence after training; it is not a worst-case guarantee for a record.
 
@@ -552,6 +581,7 @@ class Entry:
     evidence_has_logits: whether that file has logits; a large one has signals in their place.
     scores: name of the table with the scores of all records; None if none was saved.
     game: repetitions of the training and the adversary who sees them; None if none were played.
+    canaries: audit by canaries in one more training; None if the settings ask for none.
     defence_guarantee: guarantee of the defence; None without one.
     attribute: inference of the sensitive column; None if the settings name none.
     """
@@ -567,6 +597,7 @@ class Entry:
     evidence_has_logits: bool = True
     scores: str | None = None
     game: Game | None = None
+    canaries: CanaryAudit | None = None
     defence_guarantee: DefenceGuarantee | None = None
     attribute: AttributeInference | None = None
 
@@ -581,6 +612,8 @@ class Entry:
             bounds.append((audit.one_run, audit.confidence, audit.relation))
         if game is not None:
             bounds.append((game.epsilon_lower_bound, game.bound_confidence, game.relation))
+        if (canaries := self.canaries) is not None:
+            bounds.append((canaries.largest, canaries.confidence, canaries.relation))
         for bound, confidence, relation in bounds:
             if self.promise is not None and self.promise.is_exceeded(bound, relation):
                 return bound, confidence

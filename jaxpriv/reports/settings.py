@@ -29,7 +29,7 @@ Missing = Literal["refuse", "drop", "median"]
 _TRAINING = (
     "epsilon", "delta", "relation", "no_dp", "data", "max_records", "label", "group", "exclude",
     "missing", "model", "tokens", "unit", "shadows", "width", "sampling_prob", "clip_norm", "steps",
-    "learning_rate", "plain_steps", "plain_learning_rate", "repetitions", "sensitive",
+    "learning_rate", "plain_steps", "plain_learning_rate", "repetitions", "canaries", "sensitive",
 )  # fmt: skip
 """Settings that do not apply to a report on outputs."""
 
@@ -39,7 +39,10 @@ _READING = ("label", "group", "exclude", "missing")
 _POSITIVE = (
     "max_records", "shadows", "tokens", "width", "clip_norm", "steps", "learning_rate",
     "plain_steps", "plain_learning_rate", "attack_steps", "claimed_epsilon", "repetitions",
+    "canaries",
 )  # fmt: skip
+
+_MIN_CANARIES = 20
 
 PRESETS = ("mlp", "cnn", "rnn", "transformer")
 """Names of the networks."""
@@ -131,6 +134,10 @@ class Settings:
     """Number of trainings for each epsilon with or without one record, whose noisy gradients the
     differential-identifiability adversary sees. Requires records as units. Default: none."""
 
+    canaries: int | None = None
+    """Number of canaries of each kind (constant gradients, wrong labels) in one more training of
+    each model, from which epsilon is bounded from below; at least 20. Default: none."""
+
     def __post_init__(self) -> None:
         self._check_outputs()
         for name in _POSITIVE:
@@ -175,6 +182,12 @@ class Settings:
             raise ValueError("Expected neither --epsilon, --delta nor --relation with --no-dp.")
         if self.epsilon and (self.delta is None or self.relation is None):
             raise ValueError("Expected --delta and --relation with --epsilon.")
+        if self.canaries is not None and self.canaries < _MIN_CANARIES:
+            raise ValueError(
+                f"Expected --canaries of at least {_MIN_CANARIES}, got {self.canaries}."
+            )
+        if self.canaries is not None and self.unit == "class":
+            raise ValueError("Expected no --canaries with --unit class, which has no such records.")
         if self.repetitions is not None and self.unit in ("group", "class"):
             raise ValueError(
                 "Expected --unit record for --repetitions, whose adversary identifies one record."

@@ -110,6 +110,21 @@ def make_entries(*, leak, promise=None, attacks=None, defences=(), no_audit=None
     )
 
 
+def make_canary_audit(**changes):
+    found = findings.CanaryAudit(
+        num_canaries=1000,
+        delta=1e-5,
+        relation="add_or_remove_one",
+        confidence=0.99,
+        gradients=0.0,
+        gradients_fdp=0.3,
+        labels=0.0,
+        labels_fdp=0.0,
+        ceiling=4.5,
+    )
+    return dataclasses.replace(found, **changes)
+
+
 def make_game(**changes):
     game = findings.Game(
         repetitions=50,

@@ -25,7 +25,7 @@ KEY = jax.random.key(3)
 SMALL = {"shadows": 4, "width": 2, "steps": 2, "plain_steps": 2}
 SETTINGS = Settings(
     epsilon=(8.0,), delta=1e-4, relation="add_or_remove_one", defence=("label_only",),
-    repetitions=3, sensitive="ink", **SMALL,
+    repetitions=3, canaries=20, sensitive="ink", **SMALL,
 )  # fmt: skip
 INK = 20
 """Pixel of the digits that the reports infer."""
@@ -83,6 +83,27 @@ def test_the_game_is_played_with_the_training_of_the_private_model(made):
     x = np.asarray(digits.x[rows], float).reshape(len(rows), -1)
     distances = np.sqrt(((x[:, None] - x[None]) ** 2).sum(-1)).sum(1)
     assert game.row == rows[distances.argmax()]
+
+
+def test_canaries_audit_one_more_training_of_each_model(made):
+    """With 20 canaries a kind and 2 steps little can be proved; the numbers are consistent."""
+    report, _ = made
+    found = [entry.canaries for entry in report.entries]
+    assert [each is None for each in found] == [False, False, True]
+    for each in found[:2]:
+        assert (each.num_canaries, each.relation, each.delta) == (20, "add_or_remove_one", 1e-4)
+        assert 0 <= max(each.gradients, each.labels) <= each.ceiling < 2
+        error = (1 - report.entries[0].findings.corrected_confidence) / 2
+        assert each.confidence == pytest.approx(1 - error)
+    page = reports.render(report)
+    assert "<h2>Audit by canaries</h2>" in page
+    assert "20 canaries of each kind" in page
+
+
+def test_more_canaries_than_records_are_refused_before_training():
+    settings = dataclasses.replace(SETTINGS, canaries=70)
+    with pytest.raises(ValueError, match=r"at most \d+ canaries, .* got --canaries 70"):
+        assemble(settings)
 
 
 def test_the_game_refuses_groups():
@@ -230,7 +251,7 @@ def people(num_classes=24, per_class=6):
 
 CLASS_SETTINGS = dataclasses.replace(
     SETTINGS, unit="class", delta=1e-3, sampling_prob=0.3, defence=(), repetitions=None,
-    sensitive=None,
+    canaries=None, sensitive=None,
 )  # fmt: skip
 
 

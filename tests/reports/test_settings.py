@@ -34,6 +34,8 @@ PROMISE = {"epsilon": (2.0,), "delta": 1e-4, "relation": "replace_one"}
         ({"sensitive": "race", "tokens": 9}, "Expected no --tokens with --sensitive"),
         ({"repetitions": 9, "unit": "group"}, "Expected --unit record for --repetitions"),
         ({"repetitions": 9, "unit": "class"}, "Expected --unit record for --repetitions"),
+        ({"canaries": 19}, "at least 20, got 19"),
+        ({"canaries": 20, "unit": "class"}, "Expected no --canaries with --unit class"),
     ],
 )
 def test_impossible_settings_are_refused(changes, message):

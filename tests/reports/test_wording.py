@@ -86,6 +86,22 @@ def test_the_game_is_shown_with_its_bounds(quiet):
     assert _entry_wording.game_sentences(quiet) == []
 
 
+def test_an_audit_by_canaries_above_the_promise_is_not_published(quiet):
+    entry = promised(quiet)
+    found = examples.make_canary_audit(labels=2.5)
+    recommendation = assembly._recommend(entry.findings, entry.promise, game=None, canaries=found)
+    entry = dataclasses.replace(entry, canaries=found, recommendation=recommendation)
+    assert recommendation == "do_not_publish"
+    assert entry.exceeding_bound() == (2.5, 0.99)
+    (sentence,) = _entry_wording.canary_sentences(entry)
+    assert (
+        "by constant gradients no epsilon above 0 is proven (0.300 if the trade-off is" in sentence
+    )
+    assert "by wrong labels epsilon is at least 2.500" in sentence
+    assert "which exceeds the guarantee" in sentence
+    assert _entry_wording.canary_sentences(quiet) == []
+
+
 def test_a_promise_that_the_game_refutes_is_not_published(quiet):
     entry = promised(quiet, epsilon=2.0)
     assert entry.recommendation == "publish_with_dp"
