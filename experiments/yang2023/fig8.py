@@ -162,7 +162,7 @@ def claim(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     pvalues = {}
     for key, difference in zip(keys, differences, strict=True):
         test = stats.ttest_1samp(difference, 0, alternative="greater")
-        pvalues[str(key)] = float(test.pvalue) if difference.std() > 0 else 1.0
+        pvalues[str(key)] = float(np.asarray(test)[1]) if difference.std() > 0 else 1.0
     corrected = audit.noise.holm(pvalues).values()
     return [
         {
