@@ -191,57 +191,15 @@ def train(
         checkpoints=_checkpoints(checkpoints, "shadows"),
     )
 
-    tested_params, predict_one, is_trained = None, None, None
+    tested_params, predict_one = None, None
     if records.is_held_out is not None:
-        is_trained = ~records.is_held_out
-        tested_params = fit("tested", _keys.named(key, "tested"), is_trained)
+        tested_params = fit("tested", _keys.named(key, "tested"), ~records.is_held_out)
         predict_one = _predict_one(network, tested_params)
-
-    def outputs(params: Params, shadow_params: Params, tested_params: Params | None) -> Outputs:
-        evaluate = functools.partial(_evaluate, network, _one_model(params), shadow_params)
-        tested = None
-        if is_trained is not None:
-            tested = _tested(network, tested_params, x, y), is_trained
-
-        def predict(key: PRNGKeyArray, rows: np.ndarray) -> Array:
-            del key
-            return network.apply(params, jnp.asarray(rows))
-
-        evidence = dataclasses.replace(
-            evaluate(x, y),
-            shadow_is_member=shadow_is_member,
-            unit_id=None if records.units.kind == "record" else records.units.index,
-            population=evaluate(population_x, records.population.y),
-            predict=predict if settings.tokens is None else None,  # token ids are not perturbed
-        )
-        return evidence, tested
-
-    def release(key: PRNGKeyArray, hook: Release) -> Outputs:
-        target_key, shadow_key, tested_key = jax.random.split(key, 3)
-        noised_shadows = jax.vmap(hook)(
-            jax.random.split(shadow_key, len(shadow_is_member)), shadow_params
-        )
-        noised_tested = None if tested_params is None else hook(tested_key, tested_params)
-        return outputs(hook(target_key, params), noised_shadows, noised_tested)
-
-    def sample_pairs(key: PRNGKeyArray, num_pairs: int) -> sensitivity.SampledPairs:
-        # The members are private: pairs are drawn from all other records.
-        others = [np.concatenate([a[~records.is_member], b]) for a, b in
-                  ((x, population_x), (y, records.population.y))]  # fmt: skip
-        num_members = int(records.is_member.sum())
-        return sensitivity.sample_pairs(
-            key,
-            recipe.make_alg,
-            network.init(init_key),
-            jax.tree.map(jnp.asarray, tuple(others)),
-            num_pairs=num_pairs,
-            num_records=num_members,
-            steps=recipe.schedule.steps,
-            chunk=_PAIRS_PER_CHUNK,
-            checkpoints=_checkpoints(checkpoints, f"pairs-{num_pairs}"),
-        )
-
-    evidence, tested = outputs(params, shadow_params, tested_params)
+    trained = _Trained(params, shadow_params, tested_params)
+    outputs = functools.partial(
+        _outputs, network, settings, records, shadow_is_member, (x, population_x)
+    )
+    evidence, tested = outputs(trained)
     return Subject(
         name=recipe.name,
         evidence=evidence,
@@ -250,9 +208,94 @@ def train(
         promise=promise(recipe, records, settings),
         rows=records.rows,
         tested=tested,
-        release=release,
-        sample_pairs=sample_pairs,
+        release=lambda key, hook: outputs(_released(key, hook, trained)),
+        sample_pairs=functools.partial(
+            _sample_pairs,
+            recipe=recipe,
+            params=network.init(init_key),
+            records=records,
+            inputs=(x, population_x),
+            checkpoints=checkpoints,
+        ),
         predict_one=predict_one,
+    )
+
+
+class _Trained(NamedTuple):
+    """Parameters of the target, of the shadow models stacked, and of the model of `tested`."""
+
+    params: Params
+    shadow_params: Params
+    tested_params: Params | None
+
+
+def _outputs(
+    network: Network,
+    settings: Settings,
+    records: Partition,
+    shadow_is_member: Bool[np.ndarray, "m n"],
+    inputs: tuple[Shaped[np.ndarray, "n ..."], Shaped[np.ndarray, "p ..."]],
+    trained: _Trained,
+) -> Outputs:
+    """Evaluates models on all records; the inputs are those of the pool and of the population."""
+    (x, population_x), (params, shadow_params, tested_params) = inputs, trained
+    evaluate = functools.partial(_evaluate, network, _one_model(params), shadow_params)
+
+    def predict(key: PRNGKeyArray, rows: np.ndarray) -> Array:
+        del key
+        return network.apply(params, jnp.asarray(rows))
+
+    evidence = dataclasses.replace(
+        evaluate(x, records.pool.y),
+        shadow_is_member=shadow_is_member,
+        unit_id=None if records.units.kind == "record" else records.units.index,
+        population=evaluate(population_x, records.population.y),
+        predict=predict if settings.tokens is None else None,  # token ids are not perturbed
+    )
+    tested = None
+    if records.is_held_out is not None:
+        assert tested_params is not None
+        tested = _tested(network, tested_params, x, records.pool.y), ~records.is_held_out
+    return evidence, tested
+
+
+def _released(key: PRNGKeyArray, hook: Release, trained: _Trained) -> _Trained:
+    """Applies the hook of a defence to the parameters of all models, each with its own key."""
+    target_key, shadow_key, tested_key = jax.random.split(key, 3)
+    num_shadows = len(jax.tree.leaves(trained.shadow_params)[0])
+    shadow_keys = jax.random.split(shadow_key, num_shadows)
+    tested_params = trained.tested_params
+    return _Trained(
+        hook(target_key, trained.params),
+        jax.vmap(hook)(shadow_keys, trained.shadow_params),
+        None if tested_params is None else hook(tested_key, tested_params),
+    )
+
+
+def _sample_pairs(
+    key: PRNGKeyArray,
+    num_pairs: int,
+    *,
+    recipe: Recipe,
+    params: Params,
+    records: Partition,
+    inputs: tuple[Shaped[np.ndarray, "n ..."], Shaped[np.ndarray, "p ..."]],
+    checkpoints: Path | None,
+) -> sensitivity.SampledPairs:
+    """Trains on pairs of data sets from the records that are not members, which are private."""
+    x, y = inputs[0][~records.is_member], records.pool.y[~records.is_member]
+    x = np.concatenate([x, inputs[1]])
+    y = np.concatenate([y, records.population.y])
+    return sensitivity.sample_pairs(
+        key,
+        recipe.make_alg,
+        params,
+        (jnp.asarray(x), jnp.asarray(y)),
+        num_pairs=num_pairs,
+        num_records=int(records.is_member.sum()),
+        steps=recipe.schedule.steps,
+        chunk=_PAIRS_PER_CHUNK,
+        checkpoints=_checkpoints(checkpoints, f"pairs-{num_pairs}"),
     )
 
 

@@ -29,6 +29,7 @@ _OF_OUR_TRAINING = (
     "learning_rate",
     "plain_steps",
     "plain_learning_rate",
+    "canaries",
     "sensitive",
 )
 """Settings that such a training does not use."""

@@ -23,17 +23,16 @@ from jaxpriv import _keys, _progress, units
 from jaxpriv._names import Relation
 from jaxpriv.attacks import Training, suite
 from jaxpriv.attacks import evidence as evidence_lib
-from jaxpriv.data import Dataset, available
+from jaxpriv.data import Dataset
 from jaxpriv.defences import Defence
 from jaxpriv.defences.base import from_text
-from jaxpriv.metrics import verdict
 from jaxpriv.reports import (
+    _additions,
     _assessment,
     _attribute,
     _canaries,
     _evidence_files,
     _game,
-    _inversion,
     _networks,
     _predicted,
     _promise,
@@ -122,14 +121,7 @@ def assemble(
     records = partition.partition_records(
         split_key, dataset, unit=settings.unit, max_records=settings.max_records
     )
-    _check_pairs(defences, records)
-    if settings.canaries is not None:
-        _canaries.check(records, settings)
-    if settings.repetitions is not None and records.units.kind != "record":
-        raise ValueError(
-            f"Expected --unit record for --repetitions, as {dataset.name} has groups and the "
-            "adversary identifies one record."
-        )
+    _check_records(records, defences, settings)
     shadow_is_member = units.halves(shadow_key, records.units, num_models=settings.shadows)
     inputs, trainings = _trainings(records, settings, train, log)
     sensitive = None
@@ -176,16 +168,9 @@ def assemble(
             folders=folders,
             log=log,
         )
-        if settings.repetitions is not None and each.is_private:
-            log(f"{each.name}: playing {settings.repetitions} repetitions of the game")
-            folder = _below(folders.checkpoints, f"game-{i}")
-            examined = [_with_game(game_key, examined[0], each, records, folder)]
-        if settings.canaries is not None and each.audit is not None:
-            log(f"{each.name}: training with {settings.canaries} canaries of each kind")
-            canary_key = _keys.named(game_key, "canaries")
-            folder = _below(folders.checkpoints, f"canaries-{i}")
-            audited = _with_canaries(canary_key, examined[0], each, records, settings, folder)
-            examined = [audited, *examined[1:]]
+        examined[0] = _with_additions(
+            game_key, examined[0], each, records, settings, name=str(i), folders=folders, log=log
+        )
         entries += examined
     report = _report(
         settings,
@@ -197,8 +182,13 @@ def assemble(
     )
     if records.units.kind != "class":
         return report
-    inverted = _inverted(
-        _keys.named(key, "inversion"), records, subjects_of_classes, settings, folders, log
+    inverted = _additions.inversion(
+        _keys.named(key, "inversion"),
+        records,
+        subjects_of_classes,
+        settings=settings,
+        checkpoints=folders.checkpoints,
+        log=log,
     )
     run = dataclasses.replace(report.run, seconds=round(time.monotonic() - started, 1))
     return dataclasses.replace(report, run=run, **inverted)
@@ -367,7 +357,7 @@ def examine(
                 promise=subject.promise,
                 utility=_assessment.utility(*(tested or (evidence, subject.is_member)), unit),
                 findings=result,
-                recommendation=_recommend(result, subject.promise, game=None),
+                recommendation=_additions.recommend(result, subject.promise),
                 evidence=file,
                 evidence_has_logits=has_logits,
                 scores=table,
@@ -441,45 +431,28 @@ class _Training(NamedTuple):
         return self.play is not None
 
 
-def _with_game(
-    key: PRNGKeyArray,
-    entry: Entry,
-    training: _Training,
-    records: partition.Partition,
-    checkpoints: Path | None,
-) -> Entry:
-    """Adds the game of a private training to its entry, and what it changes."""
-    assert training.play is not None
-    game = training.play(
-        key,
-        records=records,
-        promise=entry.promise,
-        bound_confidence=entry.findings.corrected_confidence,
-        checkpoints=checkpoints,
-    )
-    recommendation = _recommend(entry.findings, entry.promise, game=game)
-    return dataclasses.replace(entry, game=game, recommendation=recommendation)
-
-
-def _with_canaries(
+def _with_additions(
     key: PRNGKeyArray,
     entry: Entry,
     training: _Training,
     records: partition.Partition,
     settings: Settings,
-    checkpoints: Path | None,
+    *,
+    name: str,
+    folders: Folders,
+    log: _Log,
 ) -> Entry:
-    """Adds the audit of a training by canaries to its entry, and what it changes."""
-    assert training.audit is not None
-    found = training.audit(
-        key,
-        records=records,
-        delta=_AUDIT_DELTA if settings.delta is None else settings.delta,
-        confidence=entry.findings.corrected_confidence,
-        checkpoints=checkpoints,
-    )
-    recommendation = _recommend(entry.findings, entry.promise, game=entry.game, canaries=found)
-    return dataclasses.replace(entry, canaries=found, recommendation=recommendation)
+    """Adds the game and the audit by canaries to an entry, where the settings ask for them."""
+    if settings.repetitions is not None and training.is_private:
+        log(f"{entry.name}: playing {settings.repetitions} repetitions of the game")
+        folder = _below(folders.checkpoints, f"game-{name}")
+        entry = _additions.with_game(key, entry, training.play, records, folder)
+    if settings.canaries is not None and training.audit is not None:
+        log(f"{entry.name}: training with {settings.canaries} canaries of each kind")
+        folder = _below(folders.checkpoints, f"canaries-{name}")
+        audit_key = _keys.named(key, "canaries")
+        entry = _additions.with_canaries(audit_key, entry, training.audit, records, folder)
+    return entry
 
 
 def _trainings(
@@ -494,6 +467,11 @@ def _trainings(
         run = functools.partial(_user_training.train, train)
         return records.pool.x, [_Training("Given training", run, play=None, audit=None)]
     network = _networks.network_for(records.pool, settings)
+    if settings.canaries is not None and network.batch_loss is not None:
+        raise ValueError(
+            f"Expected no --canaries for {network.description}, whose state mixes the examples of "
+            "a batch."
+        )
     trainings = []
     for recipe in _training.recipes(network, records, settings, log=log):
         parts = {"recipe": recipe, "network": network, "settings": settings}
@@ -503,51 +481,10 @@ def _trainings(
         run = functools.partial(_training.train, **parts)
         audit = None
         if network.batch_loss is None:
-            audit = functools.partial(_canaries.audit_training, **parts)
+            delta = _AUDIT_DELTA if settings.delta is None else settings.delta
+            audit = functools.partial(_canaries.audit_training, **parts, delta=delta)
         trainings.append(_Training(recipe.name, run, play, audit))
     return _networks.inputs(records.pool, settings), trainings
-
-
-def _inverted(
-    key: PRNGKeyArray,
-    records: partition.Partition,
-    trained: Sequence[Subject],
-    settings: Settings,
-    folders: Folders,
-    log: _Log,
-) -> dict[str, findings.Inversion | str | None]:
-    """Inverts the models of a report on classes, and models with DP for a record beside them.
-
-    Returns:
-      `inversion` and `no_inversion` of the report.
-    """
-    assert records.is_held_out is not None
-    reason = _inversion.missing(records.pool.x, records.is_held_out)
-    if reason is not None:
-        return {"inversion": None, "no_inversion": reason}
-    record_key, invert_key = jax.random.split(key)
-    by_record = _training.train_by_record(
-        record_key,
-        network=_networks.network_for(records.pool, settings),
-        settings=settings,
-        records=records,
-        checkpoints=_below(folders.checkpoints, "by-record"),
-        log=log,
-    )
-    plain, *by_class = trained
-    pairs = [subject for pair in zip(by_record, by_class, strict=True) for subject in pair]
-    published = {entry.name for entry in available()}
-    result = _inversion.invert(
-        invert_key,
-        [plain, *pairs],
-        _networks.inputs(records.pool, settings),
-        records.pool.y,
-        records.is_held_out,
-        shows_originals=settings.keep_inputs or settings.data in published,
-        store=_assessment.Store(_below(folders.checkpoints, "inversion")),
-        log=log,
-    )
-    return {"inversion": result, "no_inversion": None}
 
 
 def _defences(settings: Settings, *, num_classes: int | None) -> list[Defence]:
@@ -563,8 +500,17 @@ def _defences(settings: Settings, *, num_classes: int | None) -> list[Defence]:
     return defences
 
 
-def _check_pairs(defences: Sequence[Defence], records: partition.Partition) -> None:
-    """Refuses pairs of data sets for which there are too few records, before models are trained."""
+def _check_records(
+    records: partition.Partition, defences: Sequence[Defence], settings: Settings
+) -> None:
+    """Refuses records that optional parts of the report cannot use, before models are trained."""
+    if settings.repetitions is not None and records.units.kind != "record":
+        raise ValueError(
+            f"Expected --unit record for --repetitions, as {records.pool.name} has groups and the "
+            "adversary identifies one record."
+        )
+    if settings.canaries is not None:
+        _canaries.check(records, settings)
     members = int(records.is_member.sum())
     others = len(records.is_member) - members + len(records.population)
     if others <= members and any(defence.num_pairs for defence in defences):
@@ -587,33 +533,6 @@ def _table(settings: Settings) -> tuple[suite.Attack, ...]:
 def _table_for_logits(settings: Settings) -> tuple[suite.Attack, ...]:
     """Returns the table without the attack on given scores, since trained models have logits."""
     return tuple(attack for attack in _table(settings) if attack.needs != ("signals",))
-
-
-def _recommend(
-    result: findings.Findings,
-    promise: findings.Promise | None,
-    *,
-    game: findings.Game | None,
-    canaries: findings.CanaryAudit | None = None,
-) -> verdict.Recommendation:
-    bound, audited = None, None
-    if result.audit is not None:
-        bound = result.audit.one_run
-        # An audit bounds epsilon from below under its own relation.
-        audited = None if promise is None else promise.of(result.audit.relation)
-    epsilon = None if promise is None else (audited or promise.stated()).epsilon
-    if promise is not None and game is not None:
-        if promise.is_exceeded(game.epsilon_lower_bound, game.relation):
-            bound, epsilon = game.epsilon_lower_bound, promise.stated().epsilon
-    if promise is not None and canaries is not None:
-        if promise.is_exceeded(canaries.largest, canaries.relation):
-            bound, epsilon = canaries.largest, promise.stated().epsilon
-    return verdict.recommend(
-        leaks=bool(result.leaks),
-        promised_epsilon=epsilon,
-        vacuous=promise is not None and bool(promise.vacuous),
-        epsilon_lower_bound=bound,
-    )
 
 
 def _claim(settings: Settings, subject: Subject) -> findings.Promise | None:

@@ -268,27 +268,30 @@ def algorithm(
       >>> bool(history.info.mean_return[-5:].mean() > history.info.mean_return[:5].mean())
       True
     """
-    settings = hyperparameters
     num_maps = _num_maps(maps)
-    clip = settings.clip if clip is None else clip
-    optimizer = optax.chain(
-        optax.clip_by_global_norm(settings.max_grad_norm),
-        optax.adam(_learning_rate(settings), eps=settings.adam_eps),
+    setup = _Setup(
+        agent=agent,
+        env=env,
+        env_params=env_params,
+        settings=hyperparameters,
+        clip=hyperparameters.clip if clip is None else clip,
+        stages=stages,
+        optimizer=optax.chain(
+            optax.clip_by_global_norm(hyperparameters.max_grad_norm),
+            optax.adam(_learning_rate(hyperparameters), eps=hyperparameters.adam_eps),
+        ),
     )
-    begin = functools.partial(rollout.start, agent=agent, env=env, num_envs=settings.num_envs)
-
-    def reset(key: PRNGKeyArray, maps: PyTree, stage: Int[Array, ""]) -> rollout.Stream:
-        return begin(key, env_params=env_params(maps, stage))
 
     def init(params: Params) -> State:
+        reset = functools.partial(_reset, setup)
         shapes = jax.eval_shape(reset, jax.random.key(0), maps, jnp.int32(0))
         count = 0 if stages is None else stages.count
         return State(
             params=jax.tree.map(jnp.asarray, params),
-            opt_state=optimizer.init(params),
+            opt_state=setup.optimizer.init(params),
             step=jnp.int32(0),
             epoch=jnp.int32(0),
-            stream=jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes),
+            stream=_tree.zeros(shapes),
             snapshots=jax.tree.map(lambda p: jnp.zeros((count, *p.shape), p.dtype), params),
         )
 
@@ -296,68 +299,94 @@ def algorithm(
         key: PRNGKeyArray, state: State, maps: PyTree, mask: Bool[Array, " k"]
     ) -> tuple[State, Info]:
         del mask  # all maps of the agent are drawn
-        reset_key, act_key, learn_key = jax.random.split(key, 3)
-        epoch_keys = jax.random.split(learn_key, settings.epochs)
-        updates = None if stages is None else stages.updates
-        stage = jnp.int32(0) if updates is None else state.step // updates
-        starts = state.step == 0 if updates is None else state.step % updates == 0
-        stream = optax.tree.where(starts, reset(reset_key, maps, stage), state.stream)
-        stream, transitions = rollout.collect(
-            act_key,
-            agent,
-            state.params,
-            env,
-            env_params(maps, stage),
-            stream,
-            steps=settings.rollout_steps,
-            with_final_values=settings.bootstraps_truncated,
-        )
-        frames = _frames(transitions, settings)
-        learner = _Learner(state.params, state.opt_state, _by_environment(transitions.memory))
-
-        def run_epoch(learner: _Learner, row: Any) -> tuple[_Learner, Any]:
-            epoch_key, epoch = row
-            batches = _draw_starts(epoch_key, epoch, settings)
-            return jax.lax.scan(learn(frames), learner, batches)
-
-        epochs = state.epoch + jnp.arange(settings.epochs, dtype=jnp.int32)
-        learner, diagnostics = jax.lax.scan(run_epoch, learner, (epoch_keys, epochs))
-        return state._replace(
-            params=learner.params,
-            opt_state=learner.opt_state,
-            step=state.step + 1,
-            epoch=state.epoch + settings.epochs,
-            stream=stream,
-            snapshots=jax.tree.map(
-                lambda stored, p: stored if updates is None else stored.at[stage].set(p),
-                state.snapshots,
-                learner.params,
-            ),
-        ), _info(transitions, diagnostics)
-
-    def learn(frames: _Frames) -> Any:
-        """Makes the step on one batch."""
-
-        def step(learner: _Learner, batch: Any) -> tuple[_Learner, Any]:
-            starts, weights = batch
-            loss = functools.partial(
-                _batch_loss, agent=agent, settings=settings, clip=clip, frames=frames
-            )
-            (_, (memory, info)), grads = jax.value_and_grad(loss, has_aux=True)(
-                learner.params, memory=learner.memory, starts=starts, weights=weights
-            )
-            with jax.numpy_dtype_promotion("standard"):  # optax's Adam: float ** int32
-                moves, opt_state = optimizer.update(grads, learner.opt_state, learner.params)
-            params = optax.apply_updates(learner.params, moves)
-            moved = _Learner(params, opt_state, memory)
-            # A batch may be empty if every start crosses the end of a rollout.
-            moved = optax.tree.where(weights.any(), moved, learner)
-            info["grad_norm"] = optax.tree.norm(grads)
-            return moved, (weights.any(), info)
-
-        return step
+        return _update(setup, key, state, maps)
 
     return training.Algorithm(init, update, sampling.full_batch(num_maps), _step.non_private_event)
+
+
+class _Setup(NamedTuple):
+    """What does not change during a training."""
+
+    agent: rollout.Agent
+    env: rollout.Environment
+    env_params: Callable[[PyTree, Int[Array, ""]], PyTree]
+    settings: Hyperparameters
+    clip: Scalar
+    stages: Stages | None
+    optimizer: optax.GradientTransformation
+
+
+def _reset(setup: _Setup, key: PRNGKeyArray, maps: PyTree, stage: Int[Array, ""]) -> rollout.Stream:
+    return rollout.start(
+        key,
+        setup.agent,
+        setup.env,
+        setup.env_params(maps, stage),
+        num_envs=setup.settings.num_envs,
+    )
+
+
+def _update(setup: _Setup, key: PRNGKeyArray, state: State, maps: PyTree) -> tuple[State, Info]:
+    settings = setup.settings
+    reset_key, act_key, learn_key = jax.random.split(key, 3)
+    updates = None if setup.stages is None else setup.stages.updates
+    stage = jnp.int32(0) if updates is None else state.step // updates
+    starts = state.step == 0 if updates is None else state.step % updates == 0
+    stream = optax.tree.where(starts, _reset(setup, reset_key, maps, stage), state.stream)
+    stream, transitions = rollout.collect(
+        act_key,
+        setup.agent,
+        state.params,
+        setup.env,
+        setup.env_params(maps, stage),
+        stream,
+        steps=settings.rollout_steps,
+        with_final_values=settings.bootstraps_truncated,
+    )
+    learner, diagnostics = _learn(setup, learn_key, state, transitions)
+    return state._replace(
+        params=learner.params,
+        opt_state=learner.opt_state,
+        step=state.step + 1,
+        epoch=state.epoch + settings.epochs,
+        stream=stream,
+        snapshots=jax.tree.map(
+            lambda stored, p: stored if updates is None else stored.at[stage].set(p),
+            state.snapshots,
+            learner.params,
+        ),
+    ), _info(transitions, diagnostics)
+
+
+def _learn(
+    setup: _Setup, key: PRNGKeyArray, state: State, transitions: rollout.Transitions
+) -> tuple[_Learner, Any]:
+    """Makes the steps on all batches of all epochs; returns their diagnostics too."""
+    settings, frames = setup.settings, _frames(transitions, setup.settings)
+    loss = functools.partial(
+        _batch_loss, agent=setup.agent, settings=settings, clip=setup.clip, frames=frames
+    )
+
+    def learn_batch(learner: _Learner, batch: Any) -> tuple[_Learner, Any]:
+        starts, weights = batch
+        (_, (memory, info)), grads = jax.value_and_grad(loss, has_aux=True)(
+            learner.params, memory=learner.memory, starts=starts, weights=weights
+        )
+        with jax.numpy_dtype_promotion("standard"):  # optax's Adam: float ** int32
+            moves, opt_state = setup.optimizer.update(grads, learner.opt_state, learner.params)
+        params = optax.apply_updates(learner.params, moves)
+        # A batch may be empty if every start crosses the end of a rollout.
+        moved = optax.tree.where(weights.any(), _Learner(params, opt_state, memory), learner)
+        return moved, (weights.any(), {**info, "grad_norm": optax.tree.norm(grads)})
+
+    def learn_epoch(learner: _Learner, row: Any) -> tuple[_Learner, Any]:
+        epoch_key, epoch = row
+        return jax.lax.scan(learn_batch, learner, _draw_starts(epoch_key, epoch, settings))
+
+    learner = _Learner(state.params, state.opt_state, _by_environment(transitions.memory))
+    epochs = state.epoch + jnp.arange(settings.epochs, dtype=jnp.int32)
+    rows = jax.random.split(key, settings.epochs), epochs
+    return jax.lax.scan(learn_epoch, learner, rows)
 
 
 def _num_maps(maps: PyTree) -> int:

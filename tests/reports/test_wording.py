@@ -6,11 +6,11 @@ import re
 import pytest
 
 from jaxpriv.reports import (
+    _additions,
     _annex,
     _entry_wording,
     _phrases,
     _report_wording,
-    assembly,
     page,
     wording,
 )
@@ -32,7 +32,7 @@ def quiet():
 def promised(entry, **options):
     """The same findings with a promise, and the recommendation that follows."""
     promise = examples.make_promise(**options)
-    recommendation = assembly._recommend(entry.findings, promise, game=None)
+    recommendation = _additions.recommend(entry.findings, promise)
     return dataclasses.replace(entry, promise=promise, recommendation=recommendation)
 
 
@@ -89,7 +89,7 @@ def test_the_game_is_shown_with_its_bounds(quiet):
 def test_an_audit_by_canaries_above_the_promise_is_not_published(quiet):
     entry = promised(quiet)
     found = examples.make_canary_audit(labels=2.5)
-    recommendation = assembly._recommend(entry.findings, entry.promise, game=None, canaries=found)
+    recommendation = _additions.recommend(entry.findings, entry.promise, canaries=found)
     entry = dataclasses.replace(entry, canaries=found, recommendation=recommendation)
     assert recommendation == "do_not_publish"
     assert entry.exceeding_bound() == (2.5, 0.99)
@@ -106,7 +106,7 @@ def test_a_promise_that_the_game_refutes_is_not_published(quiet):
     entry = promised(quiet, epsilon=2.0)
     assert entry.recommendation == "publish_with_dp"
     game = examples.make_game(epsilon_lower_bound=2.5)
-    recommendation = assembly._recommend(entry.findings, entry.promise, game=game)
+    recommendation = _additions.recommend(entry.findings, entry.promise, game=game)
     broken = dataclasses.replace(entry, game=game, recommendation=recommendation)
     assert broken.recommendation == "do_not_publish"
     text = _entry_wording.recommendation(broken, seed=None)
