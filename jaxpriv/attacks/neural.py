@@ -6,7 +6,6 @@ In the shapes below `n` counts records and `c` classes.
 import functools
 from typing import NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,8 +15,9 @@ from jaxpriv import _check
 from jaxpriv._types import Params
 from jaxpriv.attacks import _networks
 from jaxpriv.attacks._networks import Training
+from jaxpriv.models import MembershipNet
 
-__all__ = ["AttackNet", "Outputs", "apply", "fit", "gain", "log_odds"]
+__all__ = ["Outputs", "apply", "fit", "gain", "log_odds"]
 
 
 class Outputs(NamedTuple):
@@ -32,46 +32,13 @@ class Outputs(NamedTuple):
     labels: Shaped[Array | np.ndarray, "n ..."]
 
 
-class AttackNet(nn.Module):
-    """Network for the log odds of membership, with towers for f(x), for y and for both.
-
-    Dense layers 1024-512-64 on f(x), 512-64 on the one-hot y, 256-64-1 on both, with ReLU between
-    them; weights are drawn from N(0, 0.01^2) and biases are 0.
-
-    References:
-      Nasr et al., Machine Learning with Membership Privacy using Adversarial Regularization,
-      2018, Figure 3.
-
-    Example:
-      >>> shapes = jax.eval_shape(AttackNet().init, jax.random.key(0), jnp.zeros(10), 3)
-      >>> sum(leaf.size for leaf in jax.tree.leaves(shapes))
-      656897
-    """
-
-    @nn.compact
-    def __call__(
-        self, prediction: Float[Array | np.ndarray, " c"], label: Integer[ArrayLike, ""]
-    ) -> Float[Array, ""]:
-        dense = functools.partial(nn.Dense, kernel_init=nn.initializers.normal(0.01))
-
-        def tower(x, *widths):
-            for width in widths:
-                x = nn.relu(dense(width)(x))
-            return x
-
-        from_output = tower(prediction, 1024, 512, 64)
-        from_label = tower(jax.nn.one_hot(label, len(prediction)), 512, 64)
-        joined = tower(jnp.concatenate([from_output, from_label]), 256, 64)
-        return dense(1)(joined)[0]
-
-
 def log_odds(
     params: Params, prediction: Float[Array | np.ndarray, " c"], label: Integer[ArrayLike, ""]
 ) -> Float[Array, ""]:
     """Computes the log odds of membership of one example, log(h / (1 - h)).
 
     Args:
-      params: parameters of AttackNet.
+      params: parameters of MembershipNet.
       prediction: f(x), of the same kind as in training.
       label: true class.
 
@@ -80,12 +47,12 @@ def log_odds(
       parameters and the prediction.
 
     Example:
-      >>> shapes = jax.eval_shape(AttackNet().init, jax.random.key(0), jnp.zeros(2), 0)
+      >>> shapes = jax.eval_shape(MembershipNet().init, jax.random.key(0), jnp.zeros(2), 0)
       >>> params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes)
       >>> float(log_odds(params, jnp.array([0.9, 0.1]), 0))  # zero weights, no evidence
       0.0
     """
-    return AttackNet().apply(params, prediction, label)  # pyright: ignore[reportReturnType]
+    return MembershipNet().apply(params, prediction, label)  # pyright: ignore[reportReturnType]
 
 
 def gain(params: Params, members: Outputs, nonmembers: Outputs) -> Float[Array, ""]:
@@ -94,7 +61,7 @@ def gain(params: Params, members: Outputs, nonmembers: Outputs) -> Float[Array, 
     E[log h] / 2 over members + E[log(1 - h)] / 2 over non-members.
 
     Args:
-      params: parameters of AttackNet.
+      params: parameters of MembershipNet.
       members: outputs for members.
       nonmembers: outputs for non-members; either side has weight 1/2 whatever its size.
 
@@ -106,7 +73,7 @@ def gain(params: Params, members: Outputs, nonmembers: Outputs) -> Float[Array, 
       2018, equations 3 and 4.
 
     Example:
-      >>> shapes = jax.eval_shape(AttackNet().init, jax.random.key(0), jnp.zeros(2), 0)
+      >>> shapes = jax.eval_shape(MembershipNet().init, jax.random.key(0), jnp.zeros(2), 0)
       >>> params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes)
       >>> outputs = Outputs(jnp.array([[0.9, 0.1]]), jnp.array([0]))
       >>> round(float(gain(params, outputs, outputs)), 3)  # -log 2
@@ -123,7 +90,7 @@ def fit(
     *,
     training: Training = _networks.DEFAULT,
 ) -> Params:
-    """Trains AttackNet to separate known members from known non-members.
+    """Trains MembershipNet to separate known members from known non-members.
 
     Maximises `gain` by Adam. Half of every batch are members and half non-members, drawn with
     replacement, so the sides may differ in number.
@@ -136,7 +103,7 @@ def fit(
         hundred steps change little, since the initial weights are small.
 
     Returns:
-      The parameters of AttackNet, for `apply`.
+      The parameters of MembershipNet, for `apply`.
 
     Raises:
       ValueError: for NaN or infinite predictions, labels out of range, no members, no non-members,
@@ -172,7 +139,7 @@ def apply(fitted: Params, outputs: Outputs) -> Float[np.ndarray, " n"]:
     """Scores records by their log odds of membership.
 
     Args:
-      fitted: parameters of AttackNet, from `fit`.
+      fitted: parameters of MembershipNet, from `fit`.
       outputs: outputs of the target, of the same kind as in training.
 
     Returns:
@@ -182,7 +149,7 @@ def apply(fitted: Params, outputs: Outputs) -> Float[np.ndarray, " n"]:
       ValueError: for NaN or infinite predictions, or labels out of range.
 
     Example:
-      >>> shapes = jax.eval_shape(AttackNet().init, jax.random.key(0), jnp.zeros(2), 0)
+      >>> shapes = jax.eval_shape(MembershipNet().init, jax.random.key(0), jnp.zeros(2), 0)
       >>> params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes)
       >>> apply(params, Outputs(np.array([[1.0, 0.0], [0.6, 0.4]]), np.array([0, 0])))
       array([0., 0.])
@@ -205,7 +172,7 @@ def _train(key: PRNGKeyArray, members: Outputs, nonmembers: Outputs, training: T
         in_key, out_key = jax.random.split(key)
         return -gain(params, draw(in_key, members), draw(out_key, nonmembers))
 
-    params = AttackNet().init(init_key, members.predictions[0], members.labels[0])
+    params = MembershipNet().init(init_key, members.predictions[0], members.labels[0])
     return _networks.minimise(train_key, loss, params, training=training)
 
 

@@ -1,6 +1,6 @@
 """Defences against membership inference, and their guarantees."""
 
-from jaxpriv.defences import base, dirichlet, gaussian, outputs
+from jaxpriv.defences import adversarial, base, dirichlet, gaussian, outputs
 from jaxpriv.defences._defence import (
     Defence,
     MakeAlgorithm,
@@ -21,6 +21,7 @@ __all__ = [
     "Promise",
     "Release",
     "Respond",
+    "adversarial",
     "base",
     "dirichlet",
     "gaussian",

@@ -3,9 +3,10 @@
 Each takes one example or a batch, and keeps no state beside its parameters.
 """
 
-from jaxpriv.models import actor_critic, cnn, mlp, rnn, transformer
+from jaxpriv.models import actor_critic, cnn, membership, mlp, rnn, transformer
 from jaxpriv.models.actor_critic import ActorCritic
 from jaxpriv.models.cnn import CNN
+from jaxpriv.models.membership import MembershipNet
 from jaxpriv.models.mlp import MLP
 from jaxpriv.models.rnn import RNN
 from jaxpriv.models.transformer import Classifier
@@ -16,8 +17,10 @@ __all__ = [
     "RNN",
     "ActorCritic",
     "Classifier",
+    "MembershipNet",
     "actor_critic",
     "cnn",
+    "membership",
     "mlp",
     "rnn",
     "transformer",

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 from sklearn import metrics as sklearn_metrics
 
-from jaxpriv import metrics
+from jaxpriv import metrics, models
 from jaxpriv.attacks import Training, neural
 from tests import oracles
 
@@ -54,7 +54,7 @@ def test_finds_nothing_where_there_is_nothing(keys):
 
 
 def test_the_network_is_that_of_figure_3(keys):
-    net = neural.AttackNet()
+    net = models.MembershipNet()
     params = jax.jit(net.init)(keys(1)[0], jnp.zeros(100), 0)["params"]
     kernels = sorted(layer["kernel"].shape for layer in params.values())
     printed = [(100, 1024), (1024, 512), (512, 64), (100, 512), (512, 64)]
