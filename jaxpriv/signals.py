@@ -1,11 +1,13 @@
 """Membership signals of one example from its logits; `score_records` maps them over records.
 
 A higher signal means more likely a member. Probabilities must be converted to logits by
-`logits_of` first. In the shapes below `c` counts classes, `n` records and `m` models.
+`logits_of` first. Signals of sequences start from the log-probability of each token of the
+reference. In the shapes below `c` counts classes, `n` records, `m` models and `t` tokens.
 """
 
 import functools
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -23,11 +25,16 @@ __all__ = [
     "logit_confidence",
     "logits_of",
     "margin",
+    "mean_log_probability",
+    "min_k_probability",
     "modified_entropy",
     "negative_loss",
     "negative_squared_error",
+    "reference_ratio",
     "score_records",
     "shifted",
+    "total_log_probability",
+    "zlib_ratio",
 ]
 
 
@@ -351,6 +358,126 @@ def correctness(
       (1.0, 0.0)
     """
     return jnp.heaviside(margin(logits, label), 0.0)
+
+
+def total_log_probability(
+    token_log_probs: Float[Array | np.ndarray, " t"], length: Integer[ArrayLike, ""]
+) -> Float[Array, ""]:
+    """Scores a sequence by its log-probability, the sum over its tokens.
+
+    Args:
+      token_log_probs: log-probability of each reference token; those after the end are ignored.
+      length: number of tokens; >= 1.
+
+    Returns:
+      The sum in nats, at most 0. Longer sequences have smaller values.
+
+    Example:
+      >>> float(total_log_probability(jnp.array([-1.0, -2.0, -9.0]), 2))
+      -3.0
+    """
+    values = jnp.asarray(token_log_probs)
+    return jnp.where(jnp.arange(len(values)) < length, values, 0).sum()
+
+
+def mean_log_probability(
+    token_log_probs: Float[Array | np.ndarray, " t"], length: Integer[ArrayLike, ""]
+) -> Float[Array, ""]:
+    """Scores a sequence by the mean log-probability of its tokens, the negative log-perplexity.
+
+    Args:
+      token_log_probs: log-probability of each reference token; those after the end are ignored.
+      length: number of tokens; >= 1.
+
+    Returns:
+      The mean in nats, at most 0.
+
+    Example:
+      >>> float(mean_log_probability(jnp.array([-1.0, -2.0, -9.0]), 2))
+      -1.5
+    """
+    total = total_log_probability(token_log_probs, length)
+    return total / jnp.asarray(length, total.dtype)
+
+
+def min_k_probability(
+    token_log_probs: Float[Array | np.ndarray, " t"],
+    length: Integer[ArrayLike, ""],
+    *,
+    share: float = 0.2,
+) -> Float[Array, ""]:
+    """Scores a sequence by the mean log-probability of its least likely tokens (min-k %).
+
+    Args:
+      token_log_probs: log-probability of each reference token; those after the end are ignored.
+      length: number of tokens; >= 1.
+      share: share of the tokens that count, rounded down to at least one; in (0, 1].
+
+    Returns:
+      The mean in nats, at most 0.
+
+    References:
+      Shi et al., Detecting Pretraining Data from Large Language Models, 2024.
+
+    Example:
+      >>> tokens = jnp.array([-1.0, -5.0, -2.0, -3.0, -9.0])
+      >>> float(min_k_probability(tokens, 4, share=0.5))  # the mean of -5 and -3
+      -4.0
+    """
+    values = jnp.asarray(token_log_probs)
+    places = jnp.arange(len(values))
+    ascending = jnp.sort(jnp.where(places < length, values, jnp.inf))
+    # float32 may round share * length to just below a whole number.
+    whole = jnp.floor(share * jnp.asarray(length, values.dtype) + 1e-4)
+    count = jnp.maximum(1, whole.astype(places.dtype))
+    return jnp.where(places < count, ascending, 0).sum() / count.astype(values.dtype)
+
+
+def zlib_ratio(
+    totals: Float[Array | np.ndarray, " n"], texts: Sequence[str]
+) -> Float[np.ndarray, " n"]:
+    """Scores sequences by their log-probability for each bit of their zlib compression.
+
+    Args:
+      totals: log-probability of each sequence, as from `total_log_probability`.
+      texts: the sequences as text.
+
+    Returns:
+      The ratios, at most 0.
+
+    Raises:
+      ValueError: for unequal lengths.
+
+    References:
+      Carlini et al., Extracting Training Data from Large Language Models, 2021, section 4.2.
+
+    Example:
+      >>> ratios = zlib_ratio(np.array([-80.0, -80.0]), ["a b c d e f", "a " * 40])
+      >>> bool(ratios[0] > ratios[1])  # the second text compresses to fewer bits for each word
+      True
+    """
+    _check.same_length(totals=totals, texts=texts)
+    bits = [8 * len(zlib.compress(text.encode())) for text in texts]
+    return np.asarray(totals, np.float64) / np.asarray(bits, np.float64)
+
+
+def reference_ratio(
+    target: Float[Array | np.ndarray, "*n"], reference: Float[Array | np.ndarray, "*n"]
+) -> Float[np.ndarray, "*n"]:
+    """Scores records by the log of the ratio of their probabilities under target and reference.
+
+    Args:
+      target: log-probabilities under the target.
+      reference: log-probabilities under a model that was not trained on the records.
+
+    Returns:
+      target - reference, in nats.
+
+    Example:
+      >>> reference_ratio(np.array([-1.0]), np.array([-3.5])).tolist()
+      [2.5]
+    """
+    return np.asarray(target, np.float64) - np.asarray(reference, np.float64)
 
 
 def logits_of(

@@ -63,7 +63,7 @@ def test_the_check_itself_can_fail():
 
 
 TABLES = {
-    "attacks": {"suite", "floor_map", "_runs"},
+    "attacks": {"suite", "floor_map", "sequence", "_runs"},
     "audit": {"bounds", "trainings"},
     "defences": {"base"},
 }

@@ -1,0 +1,581 @@
+"""Membership of sentences in the training of a sequence model, from its probabilities of tokens.
+
+    probabilities [n, t, v] --reduce, a part at a time--> Outputs --attacks--> scores of sentences
+
+The model is given the reference and predicts each of its tokens from those before it (teacher
+forcing). An attacker has the probabilities of all v tokens of the vocabulary, or the largest k and
+that of the reference token; with k = v nothing is lost. Attacks that train learn from sentences
+whose membership is known, which shadow models supply. In the shapes below `n` counts sentences, `t`
+tokens and `k` the largest probabilities that are stored.
+
+References:
+  On The Vulnerability of Recurrent Neural Networks to Membership Inference Attacks, under review,
+  2022, section 3.1; Song and Shmatikov, Auditing Data Provenance in Text-Generation Models, 2019.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from jaxpriv import _check, _keys, signals
+from jaxpriv._types import Params
+from jaxpriv.attacks import _networks, lira
+from jaxpriv.attacks._networks import Training
+
+__all__ = [
+    "Attack",
+    "Evidence",
+    "Need",
+    "Outputs",
+    "Run",
+    "SequenceNet",
+    "applicable",
+    "apply",
+    "attacks",
+    "fit",
+    "join",
+    "missing",
+    "rank_histograms",
+    "reduce",
+    "run_all",
+    "sequence_signals",
+]
+
+_SMALLEST = 1e-13
+"""Probabilities below it count as this value where their logarithm is taken."""
+
+_PARTS = 64
+"""Number of sentences that `reduce` takes at a time, so that sorting needs little memory."""
+
+_BLOCK = 1024
+"""Number of sentences that are scored at a time."""
+
+
+class Outputs(NamedTuple):
+    """Outputs of a model for the tokens of references; what follows the end is padding.
+
+    largest: the k largest probabilities at each token, descending.
+    of_reference: probability of the reference token.
+    rank: number of tokens of the vocabulary that are more probable than the reference token.
+    lengths: number of tokens of each reference, in 1..t.
+    """
+
+    largest: Float[np.ndarray, "n t k"]
+    of_reference: Float[np.ndarray, "n t"]
+    rank: Int[np.ndarray, "n t"]
+    lengths: Int[np.ndarray, " n"]
+
+
+def reduce(
+    probabilities: Float[Array | np.ndarray, "n t v"],
+    references: Int[Array | np.ndarray, "n t"],
+    lengths: Int[Array | np.ndarray, " n"],
+    *,
+    top: int,
+) -> Outputs:
+    """Reduces probabilities of a whole vocabulary to those that the attacks use.
+
+    Probabilities and ranks of the reference tokens are exact; of the others the largest remain. A
+    vocabulary of 10,000 is reduced batch by batch and joined, so that it is never in memory whole.
+
+    Args:
+      probabilities: probability of each token of the vocabulary at each place.
+      references: tokens of the references.
+      lengths: number of tokens of each reference.
+      top: k, the number of largest probabilities that are kept; at most v.
+
+    Returns:
+      The outputs, float32.
+
+    Raises:
+      ValueError: for NaN, probabilities outside [0, 1], tokens or lengths out of range, or k > v.
+
+    Example:
+      >>> outputs = reduce(
+      ...     np.array([[[0.1, 0.6, 0.3]]]), np.array([[2]]), np.array([1]), top=2)
+      >>> outputs.largest.round(1).tolist(), outputs.rank.tolist()
+      ([[[0.6000000238418579, 0.30000001192092896]]], [[1]])
+    """
+    probabilities = np.asarray(probabilities)
+    references, lengths = np.asarray(references), np.asarray(lengths)
+    _check.positive_int(top=top)
+    num_steps, size = probabilities.shape[1:]
+    if top > size:
+        raise ValueError(f"Expected top of at most {size}, the vocabulary, got top={top}.")
+    if references.min() < 0 or references.max() >= size:
+        raise ValueError(f"Expected references in 0..{size - 1}, got {references.max()}.")
+    if lengths.min() < 1 or lengths.max() > num_steps:
+        raise ValueError(f"Expected lengths in 1..{num_steps}, got {lengths.max()}.")
+    parts = []
+    for i in range(0, len(probabilities), _PARTS):
+        rows = probabilities[i : i + _PARTS].astype(np.float32)
+        if not (np.nanmin(rows) >= 0 and np.nanmax(rows) <= 1 + 1e-5) or np.isnan(rows).any():
+            raise ValueError("Expected probabilities in [0, 1] without NaN.")
+        tokens = references[i : i + _PARTS]
+        own = np.take_along_axis(rows, tokens[..., None], axis=2)
+        largest = -np.sort(-np.partition(rows, size - top, axis=2)[..., size - top :], axis=2)
+        rank = (rows > own).sum(axis=2).astype(np.int32)
+        parts.append(Outputs(largest, own[..., 0], rank, lengths[i : i + _PARTS].astype(np.int32)))
+    return join(parts)
+
+
+def join(parts: Sequence[Outputs]) -> Outputs:
+    """Joins outputs along the sentences.
+
+    Args:
+      parts: outputs with equal numbers of tokens and of largest probabilities.
+
+    Returns:
+      All of them.
+
+    Example:
+      >>> one = reduce(np.full((1, 2, 4), 0.25), np.zeros((1, 2), int), np.array([2]), top=1)
+      >>> join([one, one]).lengths.tolist()
+      [2, 2]
+    """
+    return Outputs(*(np.concatenate(leaves) for leaves in zip(*parts, strict=True)))
+
+
+def sequence_signals(
+    outputs: Outputs, signal: Callable[[Array, Array], Array] = signals.mean_log_probability
+) -> Float[np.ndarray, " n"]:
+    """Computes a signal of each sentence, for LiRA, RMIA and the other attacks on signals.
+
+    Args:
+      outputs: outputs of a model.
+      signal: `signal(token_log_probs [t], length)` of `signals`, such as `min_k_probability`.
+
+    Returns:
+      The signals.
+
+    Example:
+      >>> one = reduce(np.full((1, 2, 4), 0.25), np.zeros((1, 2), int), np.array([2]), top=1)
+      >>> sequence_signals(one).round(3)  # log 1/4
+      array([-1.386])
+    """
+    logs = jnp.log(jnp.maximum(jnp.asarray(outputs.of_reference), _SMALLEST))
+    return np.asarray(jax.vmap(signal)(logs, jnp.asarray(outputs.lengths)), np.float64)
+
+
+def rank_histograms(
+    outputs: Outputs, *, num_bins: int, num_tokens: int
+) -> Float[np.ndarray, "n bins"]:
+    """Counts in which part of the vocabulary, sorted by probability, the reference tokens are.
+
+    Args:
+      outputs: outputs of a model.
+      num_bins: number of bins; their edges grow geometrically from rank 0 to the last one.
+      num_tokens: size of the vocabulary, v.
+
+    Returns:
+      The share of the tokens of each sentence in each bin.
+
+    References:
+      Song and Shmatikov, Auditing Data Provenance in Text-Generation Models, 2019, section 4.
+
+    Example:
+      >>> rows = np.array([[[0.5, 0.3, 0.2], [0.5, 0.3, 0.2]]])
+      >>> outputs = reduce(rows, np.array([[0, 2]]), np.array([2]), top=1)
+      >>> rank_histograms(outputs, num_bins=2, num_tokens=3).tolist()
+      [[0.5, 0.5]]
+    """
+    _check.positive_int(num_bins=num_bins, num_tokens=num_tokens)
+    edges = np.expm1(np.linspace(0, np.log1p(num_tokens), num_bins + 1))
+    place = np.clip(np.searchsorted(edges, outputs.rank, side="right") - 1, 0, num_bins - 1)
+    is_token = np.arange(outputs.rank.shape[1]) < outputs.lengths[:, None]
+    counts = np.zeros((len(place), num_bins))
+    np.add.at(counts, (np.arange(len(place))[:, None], place), is_token)
+    return counts / outputs.lengths[:, None]
+
+
+class SequenceNet(nn.Module):
+    """Network for the log odds of membership of one sentence: an LSTM and two dense layers.
+
+    width: width of every layer.
+
+    Example:
+      >>> net = SequenceNet(width=4)
+      >>> params = net.init(jax.random.key(0), jnp.zeros((9, 5)), jnp.int32(9))
+      >>> net.apply(params, jnp.zeros((9, 5)), jnp.int32(3)).shape
+      ()
+    """
+
+    width: int = 64
+
+    @nn.compact
+    def __call__(self, tokens: Float[Array, "t d"], length: Int[Array, ""]) -> Float[Array, ""]:
+        cells = nn.RNN(nn.OptimizedLSTMCell(self.width), return_carry=True)
+        (_, x), _ = cells(tokens[None], seq_lengths=length[None])
+        x = nn.relu(nn.Dense(self.width)(x[0]))
+        return nn.Dense(1)(x)[0]
+
+
+_DEFAULT_TRAINING = Training(steps=1500, batch_size=64)
+
+
+def fit(
+    key: PRNGKeyArray,
+    known: Outputs,
+    is_member: Bool[np.ndarray, " n"],
+    *,
+    training: Training = _DEFAULT_TRAINING,
+    width: int = 64,
+) -> Params:
+    """Trains SequenceNet to separate sentences of the training from others.
+
+    Maximises the attacker's gain by Adam; half of every batch are members.
+
+    Args:
+      key: PRNG key.
+      known: outputs for sentences of known membership, as those of shadow models.
+      is_member: whether each was in the training of its model.
+      training: options of the training.
+      width: width of the network's layers.
+
+    Returns:
+      The parameters, for `apply`.
+
+    Raises:
+      ValueError: for unequal lengths, or without members or non-members.
+
+    Example:
+      >>> sure = np.repeat([[[0.97, 0.02, 0.01]]], 10, axis=0)
+      >>> rows = np.concatenate([sure, np.full((10, 1, 3), 1 / 3)])
+      >>> known = reduce(rows, np.zeros((20, 1), int), np.ones(20, int), top=3)
+      >>> is_member = np.arange(20) < 10
+      >>> options = Training(steps=40, batch_size=8, learning_rate=1e-2)
+      >>> params = fit(jax.random.key(0), known, is_member, training=options, width=8)
+      >>> scores = apply(params, known)
+      >>> bool(scores[is_member].min() > scores[~is_member].max())
+      True
+    """
+    truth = _check.membership(is_member)
+    _check.same_length(known=known.lengths, is_member=truth)
+    _check.positive_int(width=width)
+    if not 0 < truth.sum() < len(truth):
+        raise ValueError(
+            f"Expected members and non-members, got {truth.sum()} and {(~truth).sum()}."
+        )
+    sides = tuple(np.flatnonzero(side) for side in (truth, ~truth))
+    return _train(key, _tokens(known), known.lengths, sides, training, width)
+
+
+def apply(fitted: Params, outputs: Outputs) -> Float[np.ndarray, " n"]:
+    """Scores sentences by their log odds of membership.
+
+    Args:
+      fitted: parameters of SequenceNet, from `fit`.
+      outputs: outputs of the target, with the same number of largest probabilities.
+
+    Returns:
+      Log odds at even priors, in nats; > 0 indicates a member.
+
+    Example:
+      >>> outputs = reduce(np.full((2, 1, 3), 1 / 3), np.zeros((2, 1), int), np.ones(2, int), top=3)
+      >>> net = SequenceNet(width=4)
+      >>> params = net.init(jax.random.key(0), jnp.zeros((1, 5)), jnp.int32(1))
+      >>> apply(jax.tree.map(jnp.zeros_like, params), outputs)
+      array([0., 0.])
+    """
+    blocks = []
+    for i in range(0, len(outputs.lengths), _BLOCK):
+        part = Outputs(*(leaf[i : i + _BLOCK] for leaf in outputs))
+        blocks.append(_log_odds(fitted, _tokens(part), part.lengths))
+    return np.concatenate(blocks).astype(np.float64)
+
+
+def _tokens(outputs: Outputs) -> Float[np.ndarray, "n t d"]:
+    """Joins what the network reads of each token: probabilities, and those of the reference."""
+    own = outputs.of_reference[..., None]
+    features = (outputs.largest, own, np.log(np.maximum(own, _SMALLEST)) / 10)
+    return np.concatenate(features, axis=2).astype(np.float32)
+
+
+@jax.jit
+def _log_odds(
+    params: Params, tokens: Float[Array, "n t d"], lengths: Int[Array, " n"]
+) -> Float[Array, " n"]:
+    net = SequenceNet(width=params["params"]["Dense_0"]["kernel"].shape[1])
+    return jax.vmap(net.apply, (None, 0, 0))(params, tokens, lengths)  # pyright: ignore[reportReturnType]
+
+
+@functools.partial(jax.jit, static_argnames=("training", "width"))
+def _train(
+    key: PRNGKeyArray,
+    tokens: Float[Array, "n t d"],
+    lengths: Int[Array, " n"],
+    sides: tuple[Array, Array],
+    training: Training,
+    width: int,
+) -> Params:
+    tokens, lengths = jnp.asarray(tokens), jnp.asarray(lengths)
+    init_key, train_key = jax.random.split(key)
+
+    def draw(key: PRNGKeyArray, side: Array, params: Params) -> Array:
+        rows = jnp.asarray(side)[jax.random.randint(key, (training.batch_size // 2,), 0, len(side))]
+        return _log_odds(params, tokens[rows], lengths[rows])
+
+    def loss(params: Params, key: PRNGKeyArray) -> Array:
+        in_key, out_key = jax.random.split(key)
+        return -_networks.gain(draw(in_key, sides[0], params), draw(out_key, sides[1], params))
+
+    params = SequenceNet(width=width).init(init_key, tokens[0], lengths[0])
+    return _networks.minimise(train_key, loss, params, training=training)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What the attacker has; the membership of the judged sentences is not part of it.
+
+    outputs: outputs of the target for the judged sentences.
+    num_tokens: size of the vocabulary.
+    known, known_is_member: outputs of shadow models for other sentences, and their membership.
+    shadow_signals: signal of each judged sentence under each shadow model, from `sequence_signals`.
+    shadow_is_member: which judged sentences each of these models was trained on.
+
+    Raises:
+      ValueError: if one of two parts that belong together is absent, or shapes disagree.
+
+    Example:
+      >>> outputs = reduce(np.full((2, 1, 3), 1 / 3), np.zeros((2, 1), int), np.ones(2, int), top=1)
+      >>> Evidence(outputs=outputs, num_tokens=3).known is None
+      True
+    """
+
+    outputs: Outputs
+    num_tokens: int
+    known: Outputs | None = None
+    known_is_member: Bool[np.ndarray, " k"] | None = None
+    shadow_signals: Float[np.ndarray, "m n"] | None = None
+    shadow_is_member: Bool[np.ndarray, "m n"] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.known is None) != (self.known_is_member is None):
+            raise ValueError("Expected known and known_is_member together, got one of them.")
+        if (self.shadow_signals is None) != (self.shadow_is_member is None):
+            raise ValueError("Expected shadow_signals and shadow_is_member together, got one.")
+        if self.known is not None:
+            _check.same_length(known=self.known.lengths, known_is_member=self.known_is_member)
+            widths = [part.largest.shape[2] for part in (self.outputs, self.known)]
+            if widths[0] != widths[1]:
+                raise ValueError(
+                    f"Expected equally many largest probabilities, got {widths[0]} and {widths[1]}."
+                )
+        if self.shadow_signals is not None:
+            if self.shadow_signals.shape[1:] != self.outputs.lengths.shape:
+                raise ValueError(
+                    f"Expected shadow_signals [m, {len(self.outputs.lengths)}], got "
+                    f"{list(self.shadow_signals.shape)}."
+                )
+
+
+Need = Literal["known", "shadow_signals"]
+"""A part of the evidence that an attack may need; `missing` describes each."""
+
+_DESCRIPTIONS: dict[Need, str] = {
+    "known": "sentences of known membership",
+    "shadow_signals": "signals of shadow models",
+}
+
+Run = Callable[[PRNGKeyArray, Evidence], Float[np.ndarray, " n"]]
+"""`run(key, evidence) -> scores [n]` of the judged sentences, higher = more likely a member."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack:
+    """One row of the table.
+
+    name: key in JSON files.
+    title: name in tables.
+    needs: parts of the evidence that the attack uses, beside the outputs.
+    run: `run(key, evidence) -> scores [n]`.
+    trains: whether the attack is fitted to examples of members and non-members.
+    decision_at_zero: whether the attack calls sentences with scores above 0 members.
+    reference: publication of the attack.
+
+    Example:
+      >>> attacks()[0].title
+      'mean log-probability'
+    """
+
+    name: str
+    title: str
+    needs: tuple[Need, ...]
+    run: Run
+    trains: bool = False
+    decision_at_zero: bool = False
+    reference: str
+
+
+def attacks(
+    *, training: Training = _DEFAULT_TRAINING, width: int = 64, num_bins: int = 30
+) -> tuple[Attack, ...]:
+    """Lists the attacks on sentences, from the simplest to those that use shadow models.
+
+    Args:
+      training: options of the attack that trains a network.
+      width: width of the network's layers.
+      num_bins: number of bins of the histograms of ranks.
+
+    Returns:
+      The table.
+
+    Example:
+      >>> [attack.name for attack in attacks()]
+      ['log_probability', 'min_k', 'rank_histogram', 'probability_vectors', 'lira']
+    """
+
+    def vectors(key: PRNGKeyArray, evidence: Evidence) -> Float[np.ndarray, " n"]:
+        known, is_member = _known(evidence)
+        return apply(fit(key, known, is_member, training=training, width=width), evidence.outputs)
+
+    return (
+        Attack(
+            name="log_probability",
+            title="mean log-probability",
+            needs=(),
+            run=_of_signal(signals.mean_log_probability),
+            reference="Yeom et al., Privacy Risk in Machine Learning, 2018",
+        ),
+        Attack(
+            name="min_k",
+            title="min-k probability",
+            needs=(),
+            run=_of_signal(signals.min_k_probability),
+            reference="Shi et al., Detecting Pretraining Data from Large Language Models, 2024",
+        ),
+        Attack(
+            name="rank_histogram",
+            title="histogram of ranks (PRMIA)",
+            needs=("known",),
+            run=functools.partial(_by_ranks, num_bins),
+            trains=True,
+            decision_at_zero=True,
+            reference="Song and Shmatikov, Auditing Data Provenance, 2019",
+        ),
+        Attack(
+            name="probability_vectors",
+            title="LSTM on probabilities (PVMIA)",
+            needs=("known",),
+            run=vectors,
+            trains=True,
+            decision_at_zero=True,
+            reference="On The Vulnerability of Recurrent Neural Networks to MIAs, 2022",
+        ),
+        Attack(
+            name="lira",
+            title="LiRA on the mean log-probability",
+            needs=("shadow_signals",),
+            run=_lira,
+            decision_at_zero=True,
+            reference="Carlini et al., Membership Inference Attacks From First Principles, 2022",
+        ),
+    )
+
+
+def applicable(table: Iterable[Attack], evidence: Evidence) -> tuple[Attack, ...]:
+    """Selects the attacks that the evidence supports.
+
+    Args:
+      table: attacks, as from `attacks()`.
+      evidence: what the attacker has.
+
+    Returns:
+      The attacks for which nothing is missing, in the order of the table.
+
+    Example:
+      >>> outputs = reduce(np.full((2, 1, 3), 1 / 3), np.zeros((2, 1), int), np.ones(2, int), top=1)
+      >>> evidence = Evidence(outputs=outputs, num_tokens=3)
+      >>> [attack.name for attack in applicable(attacks(), evidence)]
+      ['log_probability', 'min_k']
+    """
+    return tuple(attack for attack in table if not missing(attack, evidence))
+
+
+def missing(attack: Attack, evidence: Evidence) -> str:
+    """Describes what an attack needs and the evidence lacks.
+
+    Args:
+      attack: a row of the table.
+      evidence: what the attacker has.
+
+    Returns:
+      A phrase such as "needs signals of shadow models"; empty if nothing is missing.
+
+    Example:
+      >>> outputs = reduce(np.full((2, 1, 3), 1 / 3), np.zeros((2, 1), int), np.ones(2, int), top=1)
+      >>> missing(attacks()[-1], Evidence(outputs=outputs, num_tokens=3))
+      'needs signals of shadow models'
+    """
+    parts = [_DESCRIPTIONS[need] for need in attack.needs if getattr(evidence, need) is None]
+    return f"needs {' and '.join(parts)}" if parts else ""
+
+
+def run_all(
+    key: PRNGKeyArray, evidence: Evidence, *, table: Iterable[Attack] | None = None
+) -> dict[str, Float[np.ndarray, " n"]]:
+    """Runs every attack that the evidence supports.
+
+    Args:
+      key: PRNG key; the key of an attack is derived from its name.
+      evidence: what the attacker has.
+      table: attacks; None takes `attacks()`.
+
+    Returns:
+      Scores of the judged sentences, by name of the attack; higher = more likely a member. The
+      scores of a user with many sentences are their means: `units.canaries`.
+
+    Example:
+      >>> outputs = reduce(np.full((1, 1, 4), 0.25), np.zeros((1, 1), int), np.ones(1, int), top=1)
+      >>> scores = run_all(jax.random.key(0), Evidence(outputs=outputs, num_tokens=4))
+      >>> scores["log_probability"].round(3)
+      array([-1.386])
+    """
+    table = attacks() if table is None else table
+    return {
+        attack.name: attack.run(_keys.named(key, attack.name), evidence)
+        for attack in applicable(table, evidence)
+    }
+
+
+def _of_signal(signal: Callable[..., Array]) -> Run:
+    def run(key: PRNGKeyArray, evidence: Evidence) -> Float[np.ndarray, " n"]:
+        del key
+        return sequence_signals(evidence.outputs, signal)
+
+    return run
+
+
+def _known(evidence: Evidence) -> tuple[Outputs, Bool[np.ndarray, " k"]]:
+    if evidence.known is None or evidence.known_is_member is None:
+        raise ValueError("Expected known sentences, got none.")
+    return evidence.known, evidence.known_is_member
+
+
+def _by_ranks(num_bins: int, key: PRNGKeyArray, evidence: Evidence) -> Float[np.ndarray, " n"]:
+    """Scores sentences by a linear classifier on histograms of ranks."""
+    from sklearn.linear_model import LogisticRegression
+
+    del key
+    known, is_member = _known(evidence)
+    histograms = functools.partial(
+        rank_histograms, num_bins=num_bins, num_tokens=evidence.num_tokens
+    )
+    model: Any = LogisticRegression(C=10.0, max_iter=1000)
+    model.fit(histograms(known), is_member)
+    return np.asarray(model.decision_function(histograms(evidence.outputs)), np.float64)
+
+
+def _lira(key: PRNGKeyArray, evidence: Evidence) -> Float[np.ndarray, " n"]:
+    del key
+    if evidence.shadow_signals is None or evidence.shadow_is_member is None:
+        raise ValueError("Expected shadow_signals, got none.")
+    target = sequence_signals(evidence.outputs)
+    return lira.online(target, evidence.shadow_signals, evidence.shadow_is_member)
