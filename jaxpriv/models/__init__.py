@@ -3,12 +3,13 @@
 Each takes one example or a batch, and keeps no state beside its parameters.
 """
 
-from jaxpriv.models import actor_critic, cnn, membership, mlp, rnn, transformer
+from jaxpriv.models import actor_critic, cnn, membership, mlp, rnn, seq2seq, transformer
 from jaxpriv.models.actor_critic import ActorCritic
 from jaxpriv.models.cnn import CNN
 from jaxpriv.models.membership import MembershipNet
 from jaxpriv.models.mlp import MLP
 from jaxpriv.models.rnn import RNN
+from jaxpriv.models.seq2seq import Seq2Seq
 from jaxpriv.models.transformer import Classifier
 
 __all__ = [
@@ -18,10 +19,12 @@ __all__ = [
     "ActorCritic",
     "Classifier",
     "MembershipNet",
+    "Seq2Seq",
     "actor_critic",
     "cnn",
     "membership",
     "mlp",
     "rnn",
+    "seq2seq",
     "transformer",
 ]
