@@ -26,7 +26,7 @@ from jaxpriv import _check, models, training
 from jaxpriv._types import Batch, Params, Sampler
 from jaxpriv.training import Algorithm, _arguments, _step
 
-__all__ = ["NEURAL_ATTACKER", "Attacker", "Game", "Info", "State", "algorithm"]
+__all__ = ["NEURAL_ATTACKER", "Attacker", "Game", "Info", "Predict", "State", "algorithm"]
 
 Predict = Callable[[Params, Any, PRNGKeyArray], Float[Array, " c"]]
 """`predict(params, x, key) -> logits` of one example, in training."""
