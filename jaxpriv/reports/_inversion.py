@@ -193,7 +193,8 @@ def _invert_model(
         results[strongest],
         pictures=tuple(map(_pictures.data_uri, best[strongest][: len(images.shown)])),
     )
-    utility = _assessment.utility(outputs, is_trained, units.records(len(is_trained)))
+    unit = units.classes(np.asarray(outputs.labels))
+    utility = _assessment.utility(outputs, is_trained, unit)
     assert utility is not None
     return findings.InvertedModel(
         name=subject.name,
