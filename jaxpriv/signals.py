@@ -428,8 +428,8 @@ def min_k_probability(
     places = jnp.arange(len(values))
     ascending = jnp.sort(jnp.where(places < length, values, jnp.inf))
     # float32 may round share * length to just below a whole number.
-    whole = jnp.floor(share * jnp.asarray(length, values.dtype) + 1e-4)
-    count = jnp.maximum(1, whole.astype(places.dtype))
+    rounded = jnp.floor(share * jnp.asarray(length, values.dtype) + 1e-4)
+    count = jnp.maximum(1, rounded.astype(places.dtype))
     return jnp.where(places < count, ascending, 0).sum() / count.astype(values.dtype)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from jaxpriv import audit, defences, grads, metrics, sampling, training
 from jaxpriv._types import RELATIONS
-from jaxpriv.attacks import Evidence, Training, inversion, suite
+from jaxpriv.attacks import Attack, Evidence, Training, inversion, suite
 from jaxpriv.attacks import evidence as evidence_lib
 from jaxpriv.audit import bounds
 from tests import oracles
@@ -184,9 +184,7 @@ def test_attacks_have_names_of_their_own_and_decide_better_than_chance():
 
 def test_a_toy_attack_keeps_the_contract_and_a_broken_one_does_not(keys):
     def toy(run):
-        return suite.Attack(
-            name="toy", title="toy", needs=("logits",), run=run, reference="this test"
-        )
+        return Attack(name="toy", title="toy", needs=("logits",), run=run, reference="this test")
 
     good = toy(lambda key, evidence: evidence.require("logits")[0].max(axis=1))
     assert suite.applicable((*SUITE, good), full_evidence()[0])[-1] is good
@@ -240,10 +238,7 @@ def test_inversion_attacks(attack, keys):
     check_inversion(attack, keys)
 
 
-def test_the_tables_of_attacks_have_the_same_columns():
-    columns = [field.name for field in dataclasses.fields(suite.Attack)]
-    own = [field.name for field in dataclasses.fields(inversion.Attack)]
-    assert [name for name in columns if name in own] == own
+def test_the_tables_of_attacks_have_no_name_in_common():
     names = [attack.name for attack in (*SUITE, *INVERSIONS)]
     assert len(set(names)) == len(names)
 

@@ -26,9 +26,10 @@ def test_padding_changes_neither_logits_nor_gradients(params):
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.array([7, 2, 4]))
         return losses.sum(), logits
 
-    (_, plain), grad = jax.value_and_grad(loss, has_aux=True)(params, SOURCE, TARGET)
+    both = jax.jit(jax.value_and_grad(loss, has_aux=True))
+    (_, plain), grad = both(params, SOURCE, TARGET)
     padded = jnp.append(SOURCE, jnp.array([6, 6])), jnp.append(TARGET, jnp.array([9, 0]))
-    (_, logits), padded_grad = jax.value_and_grad(loss, has_aux=True)(params, *padded)
+    (_, logits), padded_grad = both(params, *padded)
     np.testing.assert_allclose(logits, plain, rtol=1e-5, atol=1e-6)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), padded_grad, grad
@@ -83,8 +84,9 @@ def test_clipped_gradients_of_sentences_equal_the_loop(params):
     )
     key = jax.random.key(1)
     clipped = grads.clipped_grad(loss, clip_norm=0.5)
-    total, norms = clipped(params, batch, jnp.ones(2, bool), key)
-    each = [jax.grad(loss)(params, jax.tree.map(lambda x, i=i: x[i], batch), key) for i in (0, 1)]
+    total, norms = jax.jit(clipped)(params, batch, jnp.ones(2, bool), key)
+    grad = jax.jit(jax.grad(loss))
+    each = [grad(params, jax.tree.map(lambda x, i=i: x[i], batch), key) for i in (0, 1)]
     expected_norms = [float(optax.tree.norm(grad)) for grad in each]
     np.testing.assert_allclose(norms, expected_norms, rtol=1e-4)
     factors = [min(1, 0.5 / norm) for norm in expected_norms]

@@ -36,7 +36,7 @@ import numpy as np
 from experiments import common
 from experiments.attacks import resampling, targets, toolkits
 from jaxpriv import _files, _keys, metrics, reports
-from jaxpriv.attacks import Evidence, Training, blind, suite
+from jaxpriv.attacks import Attack, Evidence, Training, blind, suite
 
 PRESETS = {
     "smoke": targets.Settings(
@@ -229,7 +229,7 @@ def _mean(values: list[float | None]) -> float | None:
     return float(np.mean(numbers)) if len(numbers) == len(values) else None
 
 
-def _table(victim: targets.Victim, target: int) -> tuple[suite.Attack, ...]:
+def _table(victim: targets.Victim, target: int) -> tuple[Attack, ...]:
     """Returns the blind attack, which needs the truth, the suite, and the public toolkits."""
     is_member, group = victim.is_member[target], victim.pool.group
 
@@ -238,7 +238,7 @@ def _table(victim: targets.Victim, target: int) -> tuple[suite.Attack, ...]:
         (inputs,) = evidence.require("inputs")
         return blind.score_records(rng, inputs, is_member, group=group)
 
-    row = suite.Attack(
+    row = Attack(
         name="blind",
         title="blind (inputs alone)",
         needs=("inputs",),

@@ -20,7 +20,7 @@ import optax
 from jaxtyping import Array, Bool, Float
 
 from jaxpriv import _keys, metrics, models, signals
-from jaxpriv.attacks import Evidence, suite
+from jaxpriv.attacks import Attack, Evidence
 
 _SLOPES = np.arange(11) / 10
 _QUANTILE_WIDTHS = (64, 64)
@@ -29,7 +29,7 @@ _Z_SHARE = 0.5
 """Share of the audited records that LeakPro compares with, its default."""
 
 
-def attacks(*, steps: int) -> tuple[suite.Attack, ...]:
+def attacks(*, steps: int) -> tuple[Attack, ...]:
     """Lists the attacks of the toolkits.
 
     Args:
@@ -38,42 +38,42 @@ def attacks(*, steps: int) -> tuple[suite.Attack, ...]:
     shadows = ("logits", "labels", "shadow_logits")
     population = ("population_logits", "population_shadow_logits")
     rows = (
-        suite.Attack(
+        Attack(
             name="privacy_meter_rmia",
             title="Privacy Meter: RMIA",
             needs=(*shadows, *population),
             run=_privacy_meter_rmia,
             reference="Privacy Meter, modules/mia/attacks/rmia.py",
         ),
-        suite.Attack(
+        Attack(
             name="privacyguard_rmia",
             title="PrivacyGuard: RMIA",
             needs=(*shadows, *population),
             run=_privacyguard_rmia,
             reference="PrivacyGuard, attacks/rmia_attack.py",
         ),
-        suite.Attack(
+        Attack(
             name="privacyguard_lira",
             title="PrivacyGuard: LiRA online, fixed variance",
             needs=shadows,
             run=_privacyguard_lira,
             reference="PrivacyGuard, attacks/lira_attack.py",
         ),
-        suite.Attack(
+        Attack(
             name="leakpro_lira",
             title="LeakPro: LiRA online",
             needs=shadows,
             run=_leakpro_lira,
             reference="LeakPro, attacks/mia_attacks/lira.py",
         ),
-        suite.Attack(
+        Attack(
             name="leakpro_rmia",
             title="LeakPro: RMIA online",
             needs=shadows,
             run=_leakpro_rmia,
             reference="LeakPro, attacks/mia_attacks/rmia.py",
         ),
-        suite.Attack(
+        Attack(
             name="quantile_mia",
             title="quantile-mia: Gaussian",
             needs=("inputs", "logits", "labels", "population_inputs", "population_logits"),
@@ -248,13 +248,13 @@ def _quantile_mia(steps: int) -> Callable[[jax.Array, Evidence], np.ndarray]:
     return run
 
 
-def _art_rows() -> tuple[suite.Attack, ...]:
+def _art_rows() -> tuple[Attack, ...]:
     """Lists ART's attack on predictions, fitted to the records of revealed membership."""
     kinds = {"rf": "random forest", "gb": "gradient boosting"}
     if importlib.util.find_spec("torch"):
         kinds = {"nn": "network (default)", **kinds}
     return tuple(
-        suite.Attack(
+        Attack(
             name=f"art_{kind}",
             title=f"ART: {title}",
             needs=("logits", "labels", "revealed"),

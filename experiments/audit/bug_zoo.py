@@ -83,19 +83,7 @@ def _fault(key: jax.Array, name: str, runs: int) -> dict[str, Any]:
     probe = zoo.PROBES[fault.probe]
     make = functools.partial(zoo.algorithm, fault.step, probe)
     started = time.monotonic()
-    findings = audit.check_training(
-        key,
-        make(noise_multiplier=probe.noise_multiplier),
-        zoo.initial_params(key),
-        exchange=probe.exchange(),
-        noiseless=make(noise_multiplier=0.0),
-        std=probe.std(),
-        delta=probe.delta,
-        relation=fault.step.claimed or probe.relation,
-        steps=probe.steps,
-        runs=runs,
-        level=LEVEL,
-    )
+    findings = zoo.check(key, probe, make, claimed=fault.step.claimed, runs=runs, level=LEVEL)
     bound = findings.bounds.clopper_pearson or 0.0
     return {
         "fault": fault.title,
@@ -244,7 +232,7 @@ def _bounds(
         steps=zoo.NUM_STEPS,
         keep=lambda state: dirac.scores(before=params, after=state.params),
     )
-    found = [
+    bounds = [
         audit.lower_bounds(
             np.asarray(score),
             is_member,
@@ -255,7 +243,7 @@ def _bounds(
         )
         for score, is_member in zip(scores, coins, strict=True)
     ]
-    return [each.one_run or 0.0 for each in found]
+    return [each.one_run or 0.0 for each in bounds]
 
 
 def table(record: dict[str, Any]) -> str:
@@ -297,7 +285,7 @@ def table(record: dict[str, Any]) -> str:
 def caught_by(row: dict[str, Any]) -> str:
     """Returns in words what caught a fault."""
     kinds = dict.fromkeys(name.split(" [")[0] for name in row["noise_tests"])
-    found = [f"noise ({', '.join(kinds)})"] if kinds else []
+    parts = [f"noise ({', '.join(kinds)})"] if kinds else []
     if row["bound"] > row["promised"]:
-        found.append("bound")
-    return " and ".join(found) or "not caught"
+        parts.append("bound")
+    return " and ".join(parts) or "not caught"

@@ -18,7 +18,6 @@ import jax
 
 from experiments import common
 from experiments.audit import zoo
-from jaxpriv import audit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,18 +43,8 @@ def run(settings: Settings) -> dict[str, Any]:
         probe, key = zoo.PROBES[name], jax.random.key(23)
         make = functools.partial(zoo.library_algorithm, probe)
         started = time.monotonic()
-        findings = audit.check_training(
-            key,
-            make(noise_multiplier=probe.noise_multiplier),
-            zoo.initial_params(key),
-            exchange=probe.exchange(),
-            noiseless=make(noise_multiplier=0.0),
-            std=probe.std(),
-            delta=probe.delta,
-            relation=probe.relation,
-            steps=probe.steps,
-            runs=settings.runs,
-            level=LEVEL / len(settings.probes),
+        findings = zoo.check(
+            key, probe, make, runs=settings.runs, level=LEVEL / len(settings.probes)
         )
         rows.append(
             {

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jaxpriv import grads, sampling, training
+from jaxpriv import audit, grads, sampling, training
 from jaxpriv._names import Relation
 from jaxpriv.audit import canaries
 from jaxpriv.audit.canaries import Dirac, Tagged
@@ -254,15 +254,50 @@ def algorithm(step: Step, probe: Probe, *, noise_multiplier: float) -> training.
     return training.Algorithm(init, update, drawn, event)
 
 
-def library_algorithm(
-    probe: Probe, *, noise_multiplier: float, momentum: float | None = None
-) -> training.Algorithm:
+def library_algorithm(probe: Probe, *, noise_multiplier: float) -> training.Algorithm:
     """Makes the algorithm of the library itself, on the same rows."""
     grad = grads.clipped_grad(
         canaries.loss_with_canaries(loss, canaries=probe.dirac), clip_norm=CLIP_NORM
     )
-    optimizer = optax.sgd(LEARNING_RATE, momentum=momentum)
+    optimizer = optax.sgd(LEARNING_RATE)
     return training.dpsgd(grad, optimizer, probe.sampler(), noise_multiplier=noise_multiplier)
+
+
+def check(
+    key: jax.Array,
+    probe: Probe,
+    make: Callable[..., training.Algorithm],
+    *,
+    claimed: Relation | None = None,
+    runs: int,
+    level: float,
+) -> audit.TrainingFindings:
+    """Audits `make(noise_multiplier=...)` on the data of a probe.
+
+    Args:
+      key: PRNG key.
+      probe: data, canary and promise.
+      make: makes the algorithm on these data.
+      claimed: relation by which its epsilon was computed; None is that of the probe.
+      runs: number of trainings.
+      level: probability with which a correct algorithm may be flagged.
+
+    Returns:
+      The findings.
+    """
+    return audit.check_training(
+        key,
+        make(noise_multiplier=probe.noise_multiplier),
+        initial_params(key),
+        exchange=probe.exchange(),
+        noiseless=make(noise_multiplier=0.0),
+        std=probe.std(),
+        delta=probe.delta,
+        relation=claimed or probe.relation,
+        steps=probe.steps,
+        runs=runs,
+        level=level,
+    )
 
 
 def _per_example(tagged_loss: Any, params: Any, batch: Tagged, mask: jax.Array) -> Any:

@@ -1,7 +1,7 @@
 """Speed of MultiRoom: steps and generated maps per second, beside Minigrid and JAX peers.
 
 Run:       python -m experiments run benchmarks/multiroom --preset cpu
-Time:      smoke 20 s, cpu 3 min on two cores, paper 3 min
+Time:      smoke 20 s, cpu not run yet, paper not run yet
 Goal:      at least 150 times Minigrid at every number of environments, 200 times at the best, and
            20,000 generated maps per second, on two cores
 

@@ -1,7 +1,7 @@
 """Figure 6 of bernau2021: beliefs of the adversary, and test accuracy.
 
 Run:       python -m experiments run bernau2021/fig6 --preset cpu
-Time:      smoke 15 s, cpu 1 min after table2, whose repetitions it reads, paper not run yet
+Time:      smoke 15 s, cpu 2 min after table2, whose repetitions it reads, paper not run yet
 Paper:     the bound rho_beta = 0.9 is reached with local noise, and not with global noise and
            replace-one; less noise gives more accuracy
 Ours:      rho_beta = 0.9 is exceeded on mnist alone, in 3 of 4 cells by 1 of 400 repetitions, and

@@ -55,8 +55,7 @@ TASKS = {
         paper_sensitivity={},
     ),
 }
-"""Reinforcement learning and translation are missing until the library has agents and
-translators."""
+"""Agents and translators, the other tasks of the paper, are missing."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -131,7 +131,7 @@ def gaussian_module(
     For neighbours from the source that replace one record, (epsilon, delta)-DP fails with
     probability at most gamma. epsilon is that of the exact Gaussian curve at S / sigma. It covers
     any number of queries of the noised parameters, which are released once. See the module for what
-    is assumed; it is no worst-case guarantee.
+    is assumed; it is not a worst-case guarantee.
 
     Args:
       sensitivity: largest distance S over the sampled pairs; >= 0.

@@ -23,8 +23,9 @@ from jaxpriv.attacks import (
 from jaxpriv.attacks._needs import Need
 from jaxpriv.attacks._networks import Training
 from jaxpriv.attacks._runs import Run
+from jaxpriv.attacks._tables import Attack
 from jaxpriv.attacks.evidence import Evidence
-from jaxpriv.attacks.suite import Attack, applicable, missing, run_all
+from jaxpriv.attacks.suite import applicable, missing, run_all
 
 __all__ = [
     "Attack",

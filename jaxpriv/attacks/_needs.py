@@ -57,7 +57,7 @@ def _reveals_both_sides(evidence: Evidence) -> bool:
     return bool(0 < evidence.revealed_is_member.sum() < evidence.revealed.sum())
 
 
-PARTS: dict[Need, Part] = {
+PARTS: dict[str, Part] = {
     "signals": Part("scores", _has("signals")),
     "logits": Part("logits", _has("logits")),
     "labels": Part("labels", _has("labels")),

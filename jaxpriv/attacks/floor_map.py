@@ -15,31 +15,26 @@ References:
   Networks in Machine Learning Models, 2023, section 3.
 """
 
-import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import flax.linen as nn
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
+from jaxtyping import Bool, Float, Int, PRNGKeyArray, Shaped
 
-from jaxpriv import _check, _keys
+from jaxpriv import _check
 from jaxpriv._types import Params
-from jaxpriv.attacks import _networks, lira
+from jaxpriv.attacks import _networks, _recurrent, _tables, lira
 from jaxpriv.attacks._networks import Training
+from jaxpriv.attacks._tables import Attack
+from jaxpriv.models import RecurrentMembershipNet
 
 if TYPE_CHECKING:
     from jaxpriv.envs import FloorMaps
 
 __all__ = [
     "PAPER_TRAINING",
-    "Attack",
-    "AttackNet",
     "Evidence",
-    "Need",
     "Run",
     "Trajectories",
     "applicable",
@@ -56,6 +51,9 @@ __all__ = [
 
 PAPER_TRAINING = Training(steps=1500, batch_size=128, learning_rate=1e-3)
 """15 epochs of 100 updates by Adam."""
+
+_NUM_LAYERS = 5
+"""Number of ReLU layers of the network, as in the paper."""
 
 
 class Trajectories(NamedTuple):
@@ -237,30 +235,6 @@ def _required_labels(trajectories: Trajectories) -> Float[np.ndarray, "n t a"]:
     return trajectories.label_policies
 
 
-class AttackNet(nn.Module):
-    """Network for the log odds of membership of one episode: an LSTM, then five ReLU layers.
-
-    width: width of every layer.
-
-    Example:
-      >>> net = AttackNet(width=4)
-      >>> params = net.init(jax.random.key(0), jnp.zeros((9, 14)), jnp.int32(9))
-      >>> net.apply(params, jnp.zeros((9, 14)), jnp.int32(3)).shape
-      ()
-    """
-
-    width: int = 64
-
-    @nn.compact
-    def __call__(self, steps: Float[Array, "t d"], length: Int[Array, ""]) -> Float[Array, ""]:
-        cells = nn.RNN(nn.OptimizedLSTMCell(self.width), return_carry=True)
-        (_, x), _ = cells(steps[None], seq_lengths=length[None])
-        x = x[0]
-        for _ in range(5):
-            x = nn.relu(nn.Dense(self.width)(x))
-        return nn.Dense(1)(x)[0]
-
-
 def fit(
     key: PRNGKeyArray,
     known: Trajectories,
@@ -270,7 +244,7 @@ def fit(
     max_steps: int | None = None,
     width: int = 64,
 ) -> Params:
-    """Trains AttackNet to separate episodes on training maps from others.
+    """Trains a network to separate episodes on training maps from others.
 
     Maximises the attacker's gain by Adam; half of every batch are episodes on training maps. The
     input of a step is the policy of the agent, followed by that of the label agent.
@@ -301,15 +275,10 @@ def fit(
       >>> bool(scores[is_member].min() > scores[~is_member].max())
       True
     """
-    truth = _check.membership(is_member)
-    _check.same_length(known=known.lengths, is_member=truth)
     _check.positive_int(width=width)
-    if not 0 < truth.sum() < len(truth):
-        raise ValueError(
-            f"Expected members and non-members, got {truth.sum()} and {(~truth).sum()}."
-        )
-    sides = tuple(np.flatnonzero(side) for side in (truth, ~truth))
-    return _train(key, _sequences(known, max_steps), sides, training, width)
+    steps, lengths = _sequences(known, max_steps)
+    net = RecurrentMembershipNet(width=width, num_layers=_NUM_LAYERS)
+    return _recurrent.fit(key, steps, lengths, is_member, net=net, training=training)
 
 
 def apply(
@@ -318,7 +287,7 @@ def apply(
     """Scores episodes by their log odds of membership.
 
     Args:
-      fitted: parameters of AttackNet, from `fit`.
+      fitted: parameters from `fit`.
       trajectories: episodes, with label policies.
       max_steps: number of first steps that are read, as in `fit`.
 
@@ -331,57 +300,12 @@ def apply(
     Example:
       >>> policies = np.full((2, 3, 2), 0.5)
       >>> episodes = Trajectories(np.arange(2), policies, policies, np.array([3, 1]), np.zeros(2))
-      >>> net = AttackNet(width=4)
+      >>> net = RecurrentMembershipNet(width=4)
       >>> params = net.init(jax.random.key(0), jnp.zeros((3, 4)), jnp.int32(3))
       >>> apply(jax.tree.map(jnp.zeros_like, params), episodes)
       array([0., 0.])
     """
-    steps, lengths = _sequences(trajectories, max_steps)
-    blocks = [
-        _log_odds(fitted, steps[i : i + _BLOCK], lengths[i : i + _BLOCK])
-        for i in range(0, len(lengths), _BLOCK)
-    ]
-    return np.concatenate(blocks).astype(np.float64)
-
-
-_BLOCK = 1024
-"""Number of episodes that are scored at a time, to bound memory."""
-
-
-def _width(params: Params) -> int:
-    return params["params"]["Dense_0"]["kernel"].shape[1]
-
-
-@jax.jit
-def _log_odds(
-    params: Params, steps: Float[Array, "n t d"], lengths: Int[Array, " n"]
-) -> Float[Array, " n"]:
-    net = AttackNet(width=_width(params))
-    return jax.vmap(net.apply, (None, 0, 0))(params, steps, lengths)  # pyright: ignore[reportReturnType]
-
-
-@functools.partial(jax.jit, static_argnames=("training", "width"))
-def _train(
-    key: PRNGKeyArray,
-    sequences: tuple[Array, Array],
-    sides: tuple[Array, Array],
-    training: Training,
-    width: int,
-) -> Params:
-    steps, lengths = jnp.asarray(sequences[0]), jnp.asarray(sequences[1])
-    init_key, train_key = jax.random.split(key)
-
-    def draw(key: PRNGKeyArray, side: Array, params: Params) -> Array:
-        rows = jnp.asarray(side)[jax.random.randint(key, (training.batch_size // 2,), 0, len(side))]
-        return _log_odds(params, steps[rows], lengths[rows])
-
-    def loss(params: Params, key: PRNGKeyArray) -> Array:
-        in_key, out_key = jax.random.split(key)
-        members, nonmembers = draw(in_key, sides[0], params), draw(out_key, sides[1], params)
-        return -_networks.gain(members, nonmembers)
-
-    params = AttackNet(width=width).init(init_key, steps[0], lengths[0])
-    return _networks.minimise(train_key, loss, params, training=training)
+    return _recurrent.score(fitted, *_sequences(trajectories, max_steps))
 
 
 def _sequences(
@@ -405,7 +329,7 @@ _OBJECT_BITS, _OBJECTS = 0xF, (1, 2, 4)
 def map_features(maps: "FloorMaps") -> Float[np.ndarray, "u f"]:
     """Describes floor maps by numbers, for `blind.score_records`, which predicts without an agent.
 
-    If members can be told from non-members by these, their distributions differ.
+    If these distinguish members from non-members, the distributions of the two differ.
 
     Args:
       maps: floor maps with a leading axis.
@@ -433,43 +357,15 @@ def map_features(maps: "FloorMaps") -> Float[np.ndarray, "u f"]:
     return np.concatenate(columns, axis=1).astype(np.float64)
 
 
-Need = Literal["label_policies", "known", "shadow_returns"]
-"""A part of the evidence that an attack may need; `missing` describes each."""
-
-_DESCRIPTIONS: dict[Need, str] = {
+_DESCRIPTIONS = {
     "label_policies": "policies of label agents",
     "known": "episodes on maps of known membership",
     "shadow_returns": "returns of shadow agents",
 }
+"""Parts of the evidence that an attack may need, as `missing` describes them."""
 
 Run = Callable[[PRNGKeyArray, Evidence], Float[np.ndarray, " u"]]
 """`run(key, evidence) -> scores [u]` of the judged maps, higher = more likely a member."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Attack:
-    """One row of the table.
-
-    name: key in JSON files.
-    title: name in tables.
-    needs: parts of the evidence that the attack uses, beside the lengths, returns and policies.
-    run: `run(key, evidence) -> scores [u]`, in the order of `evidence.map_ids`.
-    trains: whether the attack is fitted to examples of members and non-members.
-    decision_at_zero: whether the attack calls maps with scores above 0 members.
-    reference: publication of the attack.
-
-    Example:
-      >>> attacks()[0].title
-      'episode return'
-    """
-
-    name: str
-    title: str
-    needs: tuple[Need, ...]
-    run: Run
-    trains: bool = False
-    decision_at_zero: bool = False
-    reference: str
 
 
 def attacks(
@@ -570,14 +466,14 @@ def missing(attack: Attack, evidence: Evidence) -> str:
       'needs policies of label agents and episodes on maps of known membership'
     """
     known = evidence.known
-    is_available: dict[Need, bool] = {
+    is_available = {
         "label_policies": evidence.trajectories.label_policies is not None
         and (known is None or known.label_policies is not None),
         "known": known is not None,
         "shadow_returns": evidence.shadow_returns is not None,
     }
-    parts = [_DESCRIPTIONS[need] for need in attack.needs if not is_available[need]]
-    return f"needs {' and '.join(parts)}" if parts else ""
+    absent = [need for need in attack.needs if not is_available[need]]
+    return _tables.needs_phrase([_DESCRIPTIONS[need] for need in absent])
 
 
 def run_all(
@@ -601,10 +497,7 @@ def run_all(
       array([0.9])
     """
     table = attacks() if table is None else table
-    return {
-        attack.name: attack.run(_keys.named(key, attack.name), evidence)
-        for attack in applicable(table, evidence)
-    }
+    return _tables.run_all(key, evidence, applicable(table, evidence))
 
 
 def _by_map(evidence: Evidence, values: Shaped[np.ndarray, " n"]) -> Float[np.ndarray, " u"]:

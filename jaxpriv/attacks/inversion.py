@@ -12,7 +12,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,14 +20,14 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, Integer, PRNGKeyArray
 
 from jaxpriv import _check, _convolutions, signals
+from jaxpriv.attacks import _tables
+from jaxpriv.attacks._tables import Attack
 
 __all__ = [
     "FACES",
     "MNIST",
-    "Attack",
     "EarlyStop",
     "Inversion",
-    "Need",
     "Penalty",
     "Predict",
     "Run",
@@ -406,10 +406,6 @@ def _minimise(
     )
 
 
-Need = Literal["predict", "image"]
-"""A part of the target that an attack may need; `missing` describes each."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """White-box access to a classifier.
@@ -428,28 +424,6 @@ class Target:
 
 Run = Callable[[PRNGKeyArray, Target, Integer[Array | np.ndarray, " k"]], Inversion]
 """`run(key, target, labels [k]) -> Inversion`, whose arrays have the leading axis k."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Attack:
-    """One row of the table.
-
-    name: key in JSON files.
-    title: name on pages and in tables.
-    needs: parts of the target that the attack uses.
-    run: `run(key, target, labels [k]) -> Inversion`, one reconstruction for each label.
-    reference: publication of the attack.
-
-    Example:
-      >>> attacks()[0].title
-      'gradient descent'
-    """
-
-    name: str
-    title: str
-    needs: tuple[Need, ...]
-    run: Run
-    reference: str
 
 
 def attacks(
@@ -564,8 +538,7 @@ def missing(attack: Attack, target: Target) -> str:
         "predict": ("gradients of the target", target.predict is None),
         "image": ("inputs that are images", len(target.shape) != 3),
     }
-    parts = [absent[need][0] for need in attack.needs if absent[need][1]]
-    return f"needs {' and '.join(parts)}" if parts else ""
+    return _tables.needs_phrase([absent[need][0] for need in attack.needs if absent[need][1]])
 
 
 _START_STD = 0.1

@@ -16,26 +16,24 @@ References:
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from jaxpriv import _check, _keys, signals
+from jaxpriv import _check, signals
 from jaxpriv._types import Params
-from jaxpriv.attacks import _networks, lira
+from jaxpriv.attacks import _recurrent, _tables, lira
 from jaxpriv.attacks._networks import Training
+from jaxpriv.attacks._tables import Attack
+from jaxpriv.models import RecurrentMembershipNet
 
 __all__ = [
-    "Attack",
     "Evidence",
-    "Need",
     "Outputs",
     "Run",
-    "SequenceNet",
     "applicable",
     "apply",
     "attacks",
@@ -53,9 +51,6 @@ _SMALLEST = 1e-13
 
 _PARTS = 64
 """Number of sentences that `reduce` takes at a time, so that sorting needs little memory."""
-
-_BLOCK = 1024
-"""Number of sentences that are scored at a time."""
 
 
 class Outputs(NamedTuple):
@@ -195,28 +190,6 @@ def rank_histograms(
     return counts / outputs.lengths[:, None]
 
 
-class SequenceNet(nn.Module):
-    """Network for the log odds of membership of one sentence: an LSTM and two dense layers.
-
-    width: width of every layer.
-
-    Example:
-      >>> net = SequenceNet(width=4)
-      >>> params = net.init(jax.random.key(0), jnp.zeros((9, 5)), jnp.int32(9))
-      >>> net.apply(params, jnp.zeros((9, 5)), jnp.int32(3)).shape
-      ()
-    """
-
-    width: int = 64
-
-    @nn.compact
-    def __call__(self, tokens: Float[Array, "t d"], length: Int[Array, ""]) -> Float[Array, ""]:
-        cells = nn.RNN(nn.OptimizedLSTMCell(self.width), return_carry=True)
-        (_, x), _ = cells(tokens[None], seq_lengths=length[None])
-        x = nn.relu(nn.Dense(self.width)(x[0]))
-        return nn.Dense(1)(x)[0]
-
-
 _DEFAULT_TRAINING = Training(steps=1500, batch_size=64)
 
 
@@ -228,7 +201,7 @@ def fit(
     training: Training = _DEFAULT_TRAINING,
     width: int = 64,
 ) -> Params:
-    """Trains SequenceNet to separate sentences of the training from others.
+    """Trains a network to separate sentences of the training from others.
 
     Maximises the attacker's gain by Adam; half of every batch are members.
 
@@ -256,22 +229,17 @@ def fit(
       >>> bool(scores[is_member].min() > scores[~is_member].max())
       True
     """
-    truth = _check.membership(is_member)
-    _check.same_length(known=known.lengths, is_member=truth)
     _check.positive_int(width=width)
-    if not 0 < truth.sum() < len(truth):
-        raise ValueError(
-            f"Expected members and non-members, got {truth.sum()} and {(~truth).sum()}."
-        )
-    sides = tuple(np.flatnonzero(side) for side in (truth, ~truth))
-    return _train(key, _tokens(known), known.lengths, sides, training, width)
+    net = RecurrentMembershipNet(width=width)
+    steps = _tokens(known)
+    return _recurrent.fit(key, steps, known.lengths, is_member, net=net, training=training)
 
 
 def apply(fitted: Params, outputs: Outputs) -> Float[np.ndarray, " n"]:
     """Scores sentences by their log odds of membership.
 
     Args:
-      fitted: parameters of SequenceNet, from `fit`.
+      fitted: parameters from `fit`.
       outputs: outputs of the target, with the same number of largest probabilities.
 
     Returns:
@@ -279,16 +247,12 @@ def apply(fitted: Params, outputs: Outputs) -> Float[np.ndarray, " n"]:
 
     Example:
       >>> outputs = reduce(np.full((2, 1, 3), 1 / 3), np.zeros((2, 1), int), np.ones(2, int), top=3)
-      >>> net = SequenceNet(width=4)
+      >>> net = RecurrentMembershipNet(width=4)
       >>> params = net.init(jax.random.key(0), jnp.zeros((1, 5)), jnp.int32(1))
       >>> apply(jax.tree.map(jnp.zeros_like, params), outputs)
       array([0., 0.])
     """
-    blocks = []
-    for i in range(0, len(outputs.lengths), _BLOCK):
-        part = Outputs(*(leaf[i : i + _BLOCK] for leaf in outputs))
-        blocks.append(_log_odds(fitted, _tokens(part), part.lengths))
-    return np.concatenate(blocks).astype(np.float64)
+    return _recurrent.score(fitted, _tokens(outputs), outputs.lengths)
 
 
 def _tokens(outputs: Outputs) -> Float[np.ndarray, "n t d"]:
@@ -296,38 +260,6 @@ def _tokens(outputs: Outputs) -> Float[np.ndarray, "n t d"]:
     own = outputs.of_reference[..., None]
     features = (outputs.largest, own, np.log(np.maximum(own, _SMALLEST)) / 10)
     return np.concatenate(features, axis=2).astype(np.float32)
-
-
-@jax.jit
-def _log_odds(
-    params: Params, tokens: Float[Array, "n t d"], lengths: Int[Array, " n"]
-) -> Float[Array, " n"]:
-    net = SequenceNet(width=params["params"]["Dense_0"]["kernel"].shape[1])
-    return jax.vmap(net.apply, (None, 0, 0))(params, tokens, lengths)  # pyright: ignore[reportReturnType]
-
-
-@functools.partial(jax.jit, static_argnames=("training", "width"))
-def _train(
-    key: PRNGKeyArray,
-    tokens: Float[Array, "n t d"],
-    lengths: Int[Array, " n"],
-    sides: tuple[Array, Array],
-    training: Training,
-    width: int,
-) -> Params:
-    tokens, lengths = jnp.asarray(tokens), jnp.asarray(lengths)
-    init_key, train_key = jax.random.split(key)
-
-    def draw(key: PRNGKeyArray, side: Array, params: Params) -> Array:
-        rows = jnp.asarray(side)[jax.random.randint(key, (training.batch_size // 2,), 0, len(side))]
-        return _log_odds(params, tokens[rows], lengths[rows])
-
-    def loss(params: Params, key: PRNGKeyArray) -> Array:
-        in_key, out_key = jax.random.split(key)
-        return -_networks.gain(draw(in_key, sides[0], params), draw(out_key, sides[1], params))
-
-    params = SequenceNet(width=width).init(init_key, tokens[0], lengths[0])
-    return _networks.minimise(train_key, loss, params, training=training)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -376,42 +308,14 @@ class Evidence:
                 )
 
 
-Need = Literal["known", "shadow_signals"]
-"""A part of the evidence that an attack may need; `missing` describes each."""
-
-_DESCRIPTIONS: dict[Need, str] = {
+_DESCRIPTIONS = {
     "known": "sentences of known membership",
     "shadow_signals": "signals of shadow models",
 }
+"""Parts of the evidence that an attack may need, as `missing` describes them."""
 
 Run = Callable[[PRNGKeyArray, Evidence], Float[np.ndarray, " n"]]
 """`run(key, evidence) -> scores [n]` of the judged sentences, higher = more likely a member."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Attack:
-    """One row of the table.
-
-    name: key in JSON files.
-    title: name in tables.
-    needs: parts of the evidence that the attack uses, beside the outputs.
-    run: `run(key, evidence) -> scores [n]`.
-    trains: whether the attack is fitted to examples of members and non-members.
-    decision_at_zero: whether the attack calls sentences with scores above 0 members.
-    reference: publication of the attack.
-
-    Example:
-      >>> attacks()[0].title
-      'mean log-probability'
-    """
-
-    name: str
-    title: str
-    needs: tuple[Need, ...]
-    run: Run
-    trains: bool = False
-    decision_at_zero: bool = False
-    reference: str
 
 
 def attacks(
@@ -514,8 +418,8 @@ def missing(attack: Attack, evidence: Evidence) -> str:
       >>> missing(attacks()[-1], Evidence(outputs=outputs, num_tokens=3))
       'needs signals of shadow models'
     """
-    parts = [_DESCRIPTIONS[need] for need in attack.needs if getattr(evidence, need) is None]
-    return f"needs {' and '.join(parts)}" if parts else ""
+    absent = [need for need in attack.needs if getattr(evidence, need) is None]
+    return _tables.needs_phrase([_DESCRIPTIONS[need] for need in absent])
 
 
 def run_all(
@@ -539,10 +443,7 @@ def run_all(
       array([-1.386])
     """
     table = attacks() if table is None else table
-    return {
-        attack.name: attack.run(_keys.named(key, attack.name), evidence)
-        for attack in applicable(table, evidence)
-    }
+    return _tables.run_all(key, evidence, applicable(table, evidence))
 
 
 def _of_signal(signal: Callable[..., Array]) -> Run:

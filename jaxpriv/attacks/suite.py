@@ -7,60 +7,24 @@ listed in `_needs`. In the shapes below `n` counts records.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
-from jaxpriv import _keys, signals
-from jaxpriv.attacks import _needs, _networks, _runs, lira, shadow_classifier
+from jaxpriv import signals
+from jaxpriv.attacks import _needs, _networks, _runs, _tables, lira, shadow_classifier
 from jaxpriv.attacks._needs import Need
 from jaxpriv.attacks._networks import Training
-from jaxpriv.attacks._runs import Run
+from jaxpriv.attacks._tables import Attack
 from jaxpriv.attacks.evidence import Evidence
 
-__all__ = ["Attack", "applicable", "attacks", "missing", "run_all"]
+__all__ = ["applicable", "attacks", "missing", "run_all"]
 
 _FPRS = (0.5, 0.1, 0.01, 0.001)
 """False positive rates at which quantile regression estimates its quantiles.
 
 Rates that the population cannot calibrate are left out.
 """
-
-
-@dataclass(frozen=True, kw_only=True)
-class Attack:
-    """One row of the table.
-
-    name: key in JSON files.
-    title: name on pages and in tables.
-    needs: parts of the evidence that the attack uses.
-    run: `run(key, evidence) -> scores [n]`, higher = more likely a member.
-    trains: whether the attack is fitted to examples of members and non-members, so that a
-      balanced accuracy below the gap baseline shows that it did not learn.
-    decision_at_zero: whether the attack calls records with scores above 0 members.
-    reference: publication of the attack.
-
-    Example:
-      >>> import jax, numpy as np
-      >>> attack = Attack(
-      ...     name="last_logit",
-      ...     title="last logit",
-      ...     needs=("logits",),
-      ...     run=lambda key, evidence: evidence.logits[:, -1],
-      ...     reference="none",
-      ... )
-      >>> attack.run(jax.random.key(0), Evidence(logits=np.array([[0.0, 2.0], [1.0, 0.5]])))
-      array([2. , 0.5])
-    """
-
-    name: str
-    title: str
-    needs: tuple[Need, ...]
-    run: Run
-    trains: bool = False
-    decision_at_zero: bool = False
-    reference: str
 
 
 def attacks(
@@ -142,10 +106,7 @@ def run_all(
       {'signals': array([0.5, 2. ])}
     """
     table = attacks() if table is None else table
-    return {
-        attack.name: np.asarray(attack.run(_keys.named(key, attack.name), evidence), np.float64)
-        for attack in applicable(table, evidence)
-    }
+    return _tables.run_all(key, evidence, applicable(table, evidence))
 
 
 def missing(attack: Attack, evidence: Evidence) -> str:
@@ -165,8 +126,7 @@ def missing(attack: Attack, evidence: Evidence) -> str:
       'needs inputs and queries of the target'
     """
     parts = [_needs.PARTS[need] for need in attack.needs]
-    *first, last = [p.description for p in parts if not p.is_available(evidence)] or [""]
-    return f"needs {', '.join(first)}{' and ' if first else ''}{last}" if last else ""
+    return _tables.needs_phrase([p.description for p in parts if not p.is_available(evidence)])
 
 
 _YEOM = "Yeom et al., Privacy Risk in Machine Learning, 2018"

@@ -154,7 +154,7 @@ def check_training(
         return _tree.sum_in_widest(jax.tree.leaves(products))
 
     outcomes = repeat(run_key, algorithm, params, exchange, score, steps=steps, runs=runs)
-    found = bounds.lower_bounds(
+    proved = bounds.lower_bounds(
         outcomes.scores,
         outcomes.is_member,
         design="independent_runs",
@@ -163,8 +163,8 @@ def check_training(
         confidence=1 - level / 2,
     )
     promised = accounting.epsilon(algorithm.event(steps), delta=delta, relation=relation)
-    exceeds = (found.clopper_pearson or 0.0) > promised
-    return TrainingFindings(bool(tested.rejected) or exceeds, promised, found, tested, outcomes)
+    exceeds = (proved.clopper_pearson or 0.0) > promised
+    return TrainingFindings(bool(tested.rejected) or exceeds, promised, proved, tested, outcomes)
 
 
 def repeat(
@@ -252,9 +252,9 @@ def residuals(
       ...     sampler = sampling.full_batch(4)
       ...     return training.dpsgd(grad, optax.sgd(1.0), sampler, noise_multiplier=z)
       >>> keys = jax.random.split(jax.random.key(0), 10)
-      >>> found = residuals(
+      >>> noises = residuals(
       ...     keys, algorithm(2.0), jnp.zeros(50), np.ones((4, 50)), noiseless=algorithm(0.0))
-      >>> noise.check_noise(found, std=2.0 / 4, level=0.01).rejected
+      >>> noise.check_noise(noises, std=2.0 / 4, level=0.01).rejected
       ()
     """
     data = jax.tree.map(jnp.asarray, data)

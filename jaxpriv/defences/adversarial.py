@@ -3,9 +3,9 @@
     k batches of members and of reference records --attacker steps--> attacker
     one batch of members --loss + weight * what the attacker gains--> classifier step
 
-The attacker sees f(x) and y. Its gain is largest if it tells members from the reference records D',
-which no step of the classifier uses. The defence is a heuristic without a guarantee. In the shapes
-below `b` counts the rows of a padded batch, `r` reference records and `c` classes.
+The attacker sees f(x) and y. Its gain is largest if it separates members from the reference
+records D', which no step of the classifier uses. The defence is a heuristic without a guarantee. In
+the shapes below `b` counts the rows of a padded batch, `r` reference records and `c` classes.
 
 References:
   Nasr, Shokri and Houmansadr, Machine Learning with Membership Privacy using Adversarial
@@ -296,18 +296,24 @@ def _attack(
         draw_key, in_key, out_key = jax.random.split(key, 3)
         num_reference = len(jax.tree.leaves(players.reference)[0])
         drawn = jax.random.randint(draw_key, (rows,), 0, num_reference)
-        others = jax.tree.map(lambda leaf: jnp.asarray(leaf)[drawn], players.reference)
+        nonmembers = jax.tree.map(lambda leaf: jnp.asarray(leaf)[drawn], players.reference)
         of = functools.partial(_log_odds, players, state.params, attacker_params)
         return of(members, jax.random.split(in_key, rows)), of(
-            others, jax.random.split(out_key, rows)
+            nonmembers, jax.random.split(out_key, rows)
         )
 
     def loss(attacker_params: Params, members: Batch, mask: Array, key: PRNGKeyArray) -> Any:
-        inside, outside = odds(attacker_params, members, key)
+        odds_in, odds_out = odds(attacker_params, members, key)
         if game.gain == "squared":
-            errors = _mean(jax.nn.sigmoid(-inside) ** 2, mask), jax.nn.sigmoid(outside) ** 2
+            errors = (
+                _mean(jax.nn.sigmoid(-odds_in) ** 2, mask),
+                jax.nn.sigmoid(odds_out) ** 2,
+            )
         else:
-            errors = _mean(-jax.nn.log_sigmoid(inside), mask), -jax.nn.log_sigmoid(-outside)
+            errors = (
+                _mean(-jax.nn.log_sigmoid(odds_in), mask),
+                -jax.nn.log_sigmoid(-odds_out),
+            )
         return (errors[0] + errors[1].mean()) / 2
 
     def step(carry: Any, row: Any) -> tuple[Any, None]:
@@ -327,11 +333,11 @@ def _attack(
     waits = state.step < game.warmup_steps
     params, opt_state = optax.tree.where(waits, start, (params, opt_state))
     last, mask = jax.tree.map(lambda leaf: leaf[-1], later)
-    inside, outside = odds(params, last, keys[0])
-    gain = (_mean(jax.nn.log_sigmoid(inside), mask) + jax.nn.log_sigmoid(-outside).mean()) / 2
-    right = _mean((inside > 0).astype(jnp.float32), mask)
-    accuracy = (right + (outside <= 0).mean(dtype=jnp.float32)) / 2
-    all_odds = jnp.concatenate([jnp.where(mask, inside, outside[0]), outside])
+    odds_in, odds_out = odds(params, last, keys[0])
+    gain = (_mean(jax.nn.log_sigmoid(odds_in), mask) + jax.nn.log_sigmoid(-odds_out).mean()) / 2
+    right = _mean((odds_in > 0).astype(jnp.float32), mask)
+    accuracy = (right + (odds_out <= 0).mean(dtype=jnp.float32)) / 2
+    all_odds = jnp.concatenate([jnp.where(mask, odds_in, odds_out[0]), odds_out])
     chances = jax.nn.sigmoid(all_odds)
     new = state._replace(attacker_params=params, attacker_opt_state=opt_state)
     return new, gain, accuracy, chances.max() - chances.min()

@@ -6,7 +6,7 @@ Each takes one example or a batch, and keeps no state beside its parameters.
 from jaxpriv.models import actor_critic, cnn, membership, mlp, rnn, seq2seq, transformer
 from jaxpriv.models.actor_critic import ActorCritic
 from jaxpriv.models.cnn import CNN
-from jaxpriv.models.membership import MembershipNet
+from jaxpriv.models.membership import MembershipNet, RecurrentMembershipNet
 from jaxpriv.models.mlp import MLP
 from jaxpriv.models.rnn import RNN
 from jaxpriv.models.seq2seq import Seq2Seq
@@ -19,6 +19,7 @@ __all__ = [
     "ActorCritic",
     "Classifier",
     "MembershipNet",
+    "RecurrentMembershipNet",
     "Seq2Seq",
     "actor_critic",
     "cnn",

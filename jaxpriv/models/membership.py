@@ -1,7 +1,7 @@
-"""Network for the membership of a record, from the output of a classifier and the label.
+"""Networks for the membership of a record, from the outputs of a model.
 
-An attack trains it against a finished classifier, and adversarial regularisation against one that
-learns at the same time. In the shapes below `c` counts classes.
+Attacks train them against a finished model, and adversarial regularisation against one that learns
+at the same time. In the shapes below `c` counts classes, `t` steps and `d` features of a step.
 """
 
 import functools
@@ -10,9 +10,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Integer
+from jaxtyping import Array, ArrayLike, Float, Int, Integer
 
-__all__ = ["MembershipNet"]
+__all__ = ["MembershipNet", "RecurrentMembershipNet"]
 
 
 class MembershipNet(nn.Module):
@@ -46,3 +46,29 @@ class MembershipNet(nn.Module):
         from_label = tower(jax.nn.one_hot(label, len(prediction)), 512, 64)
         joined = tower(jnp.concatenate([from_output, from_label]), 256, 64)
         return dense(1)(joined)[0]
+
+
+class RecurrentMembershipNet(nn.Module):
+    """Network for the log odds of membership of a series: an LSTM, then ReLU layers.
+
+    width: width of every layer.
+    num_layers: number of ReLU layers; >= 1.
+
+    Example:
+      >>> net = RecurrentMembershipNet(width=4, num_layers=2)
+      >>> params = net.init(jax.random.key(0), jnp.zeros((9, 14)), jnp.int32(9))
+      >>> net.apply(params, jnp.zeros((9, 14)), jnp.int32(3)).shape
+      ()
+    """
+
+    width: int = 64
+    num_layers: int = 1
+
+    @nn.compact
+    def __call__(self, steps: Float[Array, "t d"], length: Int[Array, ""]) -> Float[Array, ""]:
+        cells = nn.RNN(nn.OptimizedLSTMCell(self.width), return_carry=True)
+        (_, x), _ = cells(steps[None], seq_lengths=length[None])
+        x = x[0]
+        for _ in range(self.num_layers):
+            x = nn.relu(nn.Dense(self.width)(x))
+        return nn.Dense(1)(x)[0]

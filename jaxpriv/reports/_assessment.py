@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int, PRNGKeyArray, Shaped
 
 from jaxpriv import _keys, _progress, audit, metrics, signals, units
 from jaxpriv._names import Relation
-from jaxpriv.attacks import blind, suite
+from jaxpriv.attacks import Attack, blind, suite
 from jaxpriv.attacks.evidence import Evidence
 from jaxpriv.metrics import accuracy, intervals, roc, slices, verdict
 from jaxpriv.reports import _pictures, _score_files, findings
@@ -103,7 +103,7 @@ def assess(
     evidence: Evidence,
     is_member: Bool[np.ndarray, " n"],
     *,
-    attacks: Sequence[suite.Attack],
+    attacks: Sequence[Attack],
     unit: units.Units,
     delta: float,
     relation: Relation,
@@ -198,7 +198,7 @@ def _gap(evidence: Evidence, is_member: Bool[np.ndarray, " n"]) -> float | None:
 
 def _run(
     key: PRNGKeyArray,
-    table: Sequence[suite.Attack],
+    table: Sequence[Attack],
     evidence: Evidence,
     store: Store,
     log: Callable[[str], None],
@@ -218,7 +218,7 @@ def _run(
 
 
 def _result(
-    attack: suite.Attack, canaries: units.Canaries, strength: verdict.Strength, gap: float | None
+    attack: Attack, canaries: units.Canaries, strength: verdict.Strength, gap: float | None
 ) -> findings.AttackResult:
     measured = _metrics(canaries, confidence=1 - _ERROR)
     guesses, truth = canaries.scores > 0, canaries.is_member
@@ -357,9 +357,7 @@ def _audit(
     )
 
 
-def _missing(
-    attacks: Sequence[suite.Attack], evidence: Evidence
-) -> tuple[findings.MissingAttack, ...]:
+def _missing(attacks: Sequence[Attack], evidence: Evidence) -> tuple[findings.MissingAttack, ...]:
     reasons = [(attack, suite.missing(attack, evidence)) for attack in attacks]
     return tuple(
         findings.MissingAttack(name=attack.name, title=attack.title, reason=reason)

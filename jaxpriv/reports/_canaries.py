@@ -4,7 +4,9 @@ members + N canaries with constant gradients + N with wrong labels, a coin for e
 --training of the model--> parameters --scores of both kinds--> lower bounds on epsilon
 """
 
+import functools
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, PRNGKeyArray
 
 from jaxpriv import _keys, audit, signals, training
+from jaxpriv._types import Params
 from jaxpriv.audit import canaries
 from jaxpriv.reports import _networks, findings
 from jaxpriv.reports._networks import Network
@@ -29,11 +32,11 @@ _MICROBATCH_SIZE = 64
 def check(records: Partition, settings: Settings) -> None:
     """Raises ValueError if there are too few records outside of the training for the canaries."""
     assert settings.canaries is not None
-    others = int((~records.is_member).sum()) + len(records.population)
-    if others < settings.canaries:
+    available = int((~records.is_member).sum()) + len(records.population)
+    if available < settings.canaries:
         raise ValueError(
-            f"Expected at most {others} canaries, one for each record outside of the training, got "
-            f"--canaries {settings.canaries}."
+            f"Expected at most {available} canaries, one for each record outside of the training, "
+            f"got --canaries {settings.canaries}."
         )
 
 
@@ -66,54 +69,79 @@ def audit_training(
     Raises:
       ValueError: if the network has fewer parameters than there are canaries.
     """
-    assert settings.canaries is not None
     init_key, dirac_key, draw_key, fit_key = jax.random.split(key, 4)
-    rng, count = _keys.numpy_rng(draw_key), settings.canaries
-    is_dirac_member, is_label_member = rng.random((_NUM_KINDS, count)) < 0.5
     params = network.init(init_key)
-    dirac = canaries.dirac(dirac_key, params, count=count, scale=2 * settings.clip_norm)
-    x, y = _networks.inputs(records.pool, settings), records.pool.y.astype(np.int32)
-    population_x = _networks.inputs(records.population, settings)
-    other_x = np.concatenate([x[~records.is_member], population_x])
-    other_y = np.concatenate([y[~records.is_member], records.population.y.astype(np.int32)])
-    chosen = rng.permutation(len(other_y))[:count]
-    wrong = canaries.mislabelled(rng, other_y[chosen], num_classes=records.pool.num_classes)
-    labelled = (other_x[chosen], wrong)
-    rows = canaries.ordinary((x[records.is_member], y[records.is_member]))
-    rows = canaries.with_inputs(rows, labelled, is_label_member)
-    rows = canaries.with_dirac(rows, dirac, is_dirac_member)
+    drawn = _draw(_keys.numpy_rng(draw_key), dirac_key, params, settings, records)
     alg = recipe.make_alg(
-        len(rows.tag),
+        len(drawn.rows.tag),
         None,
-        loss=canaries.loss_with_canaries(network.loss, canaries=dirac),
+        loss=canaries.loss_with_canaries(network.loss, canaries=drawn.dirac),
         microbatch_size=_MICROBATCH_SIZE,
     )
     state, _ = training.fit(
         fit_key,
         alg,
         params,
-        rows,
+        drawn.rows,
         steps=recipe.schedule.steps,
         checkpoints=None if checkpoints is None else training.Checkpoints(directory=checkpoints),
     )
-    logits = network.apply(state.params, jnp.asarray(labelled[0]))
-    scores = (
-        (np.asarray(dirac.scores(before=params, after=state.params)), is_dirac_member),
-        (signals.score_records(signals.negative_loss, logits, wrong), is_label_member),
-    )
+    by_gradient = np.asarray(drawn.dirac.scores(before=params, after=state.params))
+    x, wrong = drawn.labelled
+    logits = network.apply(state.params, jnp.asarray(x))
+    by_label = signals.score_records(signals.negative_loss, logits, wrong)
     each = 1 - (1 - confidence) / _NUM_KINDS
-    gradients, labels = (_bounds(*pair, delta=delta, confidence=each) for pair in scores)
+    bound = functools.partial(_bounds, delta=delta, confidence=each)
+    gradients, gradients_fdp = bound(by_gradient, drawn.is_dirac_member)
+    labels, labels_fdp = bound(by_label, drawn.is_label_member)
     return findings.CanaryAudit(
-        num_canaries=count,
+        num_canaries=len(wrong),
         delta=delta,
         relation=_RELATION,
         confidence=each,
-        gradients=gradients[0],
-        gradients_fdp=gradients[1],
-        labels=labels[0],
-        labels_fdp=labels[1],
-        ceiling=audit.one_run.largest_epsilon(count, delta=delta, confidence=each),
+        gradients=gradients,
+        gradients_fdp=gradients_fdp,
+        labels=labels,
+        labels_fdp=labels_fdp,
+        ceiling=audit.one_run.largest_epsilon(len(wrong), delta=delta, confidence=each),
     )
+
+
+class _Drawn(NamedTuple):
+    """Members with canaries, the canaries of both kinds, and their coins."""
+
+    rows: canaries.Tagged
+    dirac: canaries.Dirac
+    labelled: tuple[np.ndarray, np.ndarray]
+    is_dirac_member: Bool[np.ndarray, " m"]
+    is_label_member: Bool[np.ndarray, " m"]
+
+
+def _draw(
+    rng: np.random.Generator,
+    key: PRNGKeyArray,
+    params: Params,
+    settings: Settings,
+    records: Partition,
+) -> _Drawn:
+    """Draws canaries; those with wrong labels are copies of records that are not members."""
+    assert settings.canaries is not None
+    count = settings.canaries
+    is_dirac_member, is_label_member = rng.random((_NUM_KINDS, count)) < 0.5
+    dirac = canaries.dirac(key, params, count=count, scale=2 * settings.clip_norm)
+    parts = records.pool, records.population
+    x, population_x = (_networks.inputs(part, settings) for part in parts)
+    y, population_y = (part.y.astype(np.int32) for part in parts)
+    is_member = records.is_member
+    nonmember_x = np.concatenate([x[~is_member], population_x])
+    nonmember_y = np.concatenate([y[~is_member], population_y])
+    chosen = rng.permutation(len(nonmember_y))[:count]
+    wrong = canaries.mislabelled(rng, nonmember_y[chosen], num_classes=records.pool.num_classes)
+    labelled = nonmember_x[chosen], wrong
+    rows = canaries.ordinary((x[is_member], y[is_member]))
+    rows = canaries.with_inputs(rows, labelled, is_label_member)
+    rows = canaries.with_dirac(rows, dirac, is_dirac_member)
+    return _Drawn(rows, dirac, labelled, is_dirac_member, is_label_member)
 
 
 def _bounds(
@@ -124,7 +152,7 @@ def _bounds(
     confidence: float,
 ) -> tuple[float, float]:
     """Returns the bound for every mechanism, and that for a Gaussian one."""
-    found = audit.lower_bounds(
+    bounds = audit.lower_bounds(
         scores,
         is_member,
         design="one_run",
@@ -132,4 +160,4 @@ def _bounds(
         relation=_RELATION,
         confidence=confidence,
     )
-    return found.one_run or 0.0, found.one_run_fdp or 0.0
+    return bounds.one_run or 0.0, bounds.one_run_fdp or 0.0

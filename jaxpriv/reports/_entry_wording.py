@@ -291,8 +291,8 @@ def audit_sentence(entry: Entry) -> str:
 
 def canary_sentences(entry: Entry) -> list[str]:
     """Summarises the audit of a model by canaries; empty if there was none."""
-    found = entry.canaries
-    if found is None:
+    canaries = entry.canaries
+    if canaries is None:
         return []
 
     def bound(kind: str, value: float, if_gaussian: float) -> str:
@@ -304,15 +304,17 @@ def canary_sentences(entry: Entry) -> list[str]:
         return text
 
     kinds = (
-        bound("constant gradients", found.gradients, found.gradients_fdp),
-        bound("wrong labels", found.labels, found.labels_fdp),
+        bound("constant gradients", canaries.gradients, canaries.gradients_fdp),
+        bound("wrong labels", canaries.labels, canaries.labels_fdp),
     )
-    exceeds = entry.promise is not None and entry.promise.is_exceeded(found.largest, found.relation)
+    exceeds = entry.promise is not None and entry.promise.is_exceeded(
+        canaries.largest, canaries.relation
+    )
     return [
-        f"{entry.name}, {found.num_canaries:,} canaries of each kind: {' and '.join(kinds)}, at "
-        f"delta = {found.delta:g} and confidence {confidence_level(found.confidence)} each"
+        f"{entry.name}, {canaries.num_canaries:,} canaries of each kind: {' and '.join(kinds)}, at "
+        f"delta = {canaries.delta:g} and confidence {confidence_level(canaries.confidence)} each"
         f"{', which exceeds the guarantee' if exceeds else ''}. Correct guesses for all canaries "
-        f"of a kind would prove {_rounding.down(found.ceiling, decimals=3)}."
+        f"of a kind would prove {_rounding.down(canaries.ceiling, decimals=3)}."
     ]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, PRNGKeyArray, Shaped
 
 from jaxpriv import _keys, metrics, units
-from jaxpriv.attacks import inversion
+from jaxpriv.attacks import Attack, inversion
 from jaxpriv.reports import _assessment, _pictures, _score_files, findings
 from jaxpriv.reports.subjects import Subject
 
@@ -180,9 +180,7 @@ def _invert_model(
             steps=np.array(STEPS),
         )
 
-        def compute(
-            attack: inversion.Attack = attack, attack_key: PRNGKeyArray = attack_key
-        ) -> np.ndarray:
+        def compute(attack: Attack = attack, attack_key: PRNGKeyArray = attack_key) -> np.ndarray:
             return np.asarray(attack.run(attack_key, target, images.classes).best)
 
         name = f"inversion-{attack.name}-{subject.name.lower().replace(' ', '-')}"
@@ -205,7 +203,7 @@ def _invert_model(
     )
 
 
-def _table(shape: tuple[int, ...]) -> tuple[inversion.Attack, ...]:
+def _table(shape: tuple[int, ...]) -> tuple[Attack, ...]:
     """Lists the attacks, with penalties in proportion to the number of pixels."""
     table = []
     for attack in inversion.attacks(steps=STEPS):
@@ -218,7 +216,7 @@ def _table(shape: tuple[int, ...]) -> tuple[inversion.Attack, ...]:
 
 
 def _measure(
-    attack: inversion.Attack,
+    attack: Attack,
     predict: inversion.Predict,
     pictures: Float[np.ndarray, "k h w c"],
     images: _Images,

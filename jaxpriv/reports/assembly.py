@@ -21,7 +21,7 @@ from jaxtyping import Bool, PRNGKeyArray, Shaped
 import jaxpriv
 from jaxpriv import _keys, _progress, units
 from jaxpriv._names import Relation
-from jaxpriv.attacks import Training, suite
+from jaxpriv.attacks import Attack, Training, suite
 from jaxpriv.attacks import evidence as evidence_lib
 from jaxpriv.data import Dataset
 from jaxpriv.defences import Defence
@@ -78,7 +78,7 @@ def assemble(
     settings: Settings,
     *,
     train: _user_training.Train | None = None,
-    attacks: Sequence[suite.Attack] | None = None,
+    attacks: Sequence[Attack] | None = None,
     folders: Folders = _NO_FOLDERS,
     log: _Log = lambda message: None,
 ) -> Report:
@@ -198,7 +198,7 @@ def assemble_outputs(
     key: PRNGKeyArray,
     settings: Settings,
     *,
-    attacks: Sequence[suite.Attack] | None = None,
+    attacks: Sequence[Attack] | None = None,
     folders: Folders = _NO_FOLDERS,
     log: _Log = lambda message: None,
 ) -> Report:
@@ -273,7 +273,7 @@ def examine(
     subject: Subject,
     *,
     defences: Sequence[Defence],
-    attacks: Sequence[suite.Attack],
+    attacks: Sequence[Attack],
     unit: units.Units,
     delta: float,
     relation: Relation,
@@ -512,11 +512,11 @@ def _check_records(
     if settings.canaries is not None:
         _canaries.check(records, settings)
     members = int(records.is_member.sum())
-    others = len(records.is_member) - members + len(records.population)
-    if others <= members and any(defence.num_pairs for defence in defences):
+    nonmembers = len(records.is_member) - members + len(records.population)
+    if nonmembers <= members and any(defence.num_pairs for defence in defences):
         raise ValueError(
             f"Expected more records outside of the training than the {members} members, from which "
-            f"pairs are drawn, got {others}: another seed draws others."
+            f"pairs are drawn, got {nonmembers}: another seed draws others."
         )
 
 
@@ -526,11 +526,11 @@ def _refuse_releases(defences: Sequence[Defence], subject: str) -> None:
             raise ValueError(f"Expected no {defence.name} defence for {subject}.")
 
 
-def _table(settings: Settings) -> tuple[suite.Attack, ...]:
+def _table(settings: Settings) -> tuple[Attack, ...]:
     return suite.attacks(training=Training(steps=settings.attack_steps))
 
 
-def _table_for_logits(settings: Settings) -> tuple[suite.Attack, ...]:
+def _table_for_logits(settings: Settings) -> tuple[Attack, ...]:
     """Returns the table without the attack on given scores, since trained models have logits."""
     return tuple(attack for attack in _table(settings) if attack.needs != ("signals",))
 

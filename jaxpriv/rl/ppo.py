@@ -91,13 +91,13 @@ class Hyperparameters:
         )
         _check.non_negative(entropy_weight=self.entropy_weight, value_weight=self.value_weight)
         _check.closed_unit(discount=self.discount, gae_lambda=self.gae_lambda)
-        for name, whole in (
+        for name, count in (
             ("rollout_steps", self.rollout_steps),
             ("batch_size", self.batch_size),
         ):
-            if whole % self.recurrence:
+            if count % self.recurrence:
                 raise ValueError(
-                    f"Expected a multiple of recurrence={self.recurrence} as {name}, got {whole}."
+                    f"Expected a multiple of recurrence={self.recurrence} as {name}, got {count}."
                 )
         if self.frames % self.batch_size:
             raise ValueError(

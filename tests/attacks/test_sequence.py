@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxpriv import metrics, signals
+from jaxpriv import metrics, models, signals
 from jaxpriv.attacks import Training, sequence
 
 V, T = 12, 5
@@ -126,7 +126,7 @@ def test_what_follows_the_end_changes_no_score(evidence):
         largest=np.where(after[..., None], 0.25, outputs.largest).astype(np.float32),
         rank=np.where(after, 1, outputs.rank),
     )
-    net = sequence.SequenceNet(width=4)
+    net = models.RecurrentMembershipNet(width=4)
     tokens = sequence._tokens(outputs)
     params = net.init(jax.random.key(1), jnp.asarray(tokens[0]), jnp.int32(T))
     for score in (

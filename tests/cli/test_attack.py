@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from jaxpriv.attacks import suite
+from jaxpriv.attacks import Attack, suite
 from tests.cli.running import refusal, run
 
 
@@ -243,7 +243,7 @@ def test_revealed_records_are_not_judged(capsys, tmp_path):
 
 def test_a_row_added_to_the_table_is_found_in_the_json(capsys, scores_file, monkeypatch):
     path, _, _ = scores_file
-    toy = suite.Attack(
+    toy = Attack(
         name="toy",
         title="toy attack",
         needs=("signals",),

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from jaxpriv import units
-from jaxpriv.attacks import suite
+from jaxpriv.attacks import Attack, suite
 from jaxpriv.attacks.evidence import Evidence
 from jaxpriv.reports import assembly, findings
 from jaxpriv.reports.settings import Settings
@@ -29,7 +29,7 @@ TRAINING = findings.Training(
 )
 
 
-TOY = suite.Attack(
+TOY = Attack(
     name="toy",
     title="toy attack",
     needs=("logits",),
