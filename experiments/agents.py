@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import common, figures
-from jaxpriv import envs, metrics, rl, training
+from jaxpriv import defences, envs, metrics, rl, sensitivity, training
 from jaxpriv.attacks import blind, floor_map
 from jaxpriv.models import ActorCritic
 from jaxpriv.training import shadows
@@ -168,10 +168,7 @@ LABEL = Kind(actor_widths=(64,), critic_widths=(64,))
 def load(piece: Piece) -> World:
     """Draws the maps of Minigrid's seeds from 1 on, and trains a label agent on each."""
     count = piece.victim_maps + piece.shadow_maps
-    draw = functools.partial(
-        envs.from_minigrid_seed, num_rooms=piece.num_rooms, max_room_size=piece.max_room_size
-    )
-    maps = envs.stack([draw(seed) for seed in range(1, count + 1)])
+    maps = draw_maps(piece, count)
     stages = rl.Stages(count=1, updates=piece.label_updates)
     members = np.arange(count)[:, None]
     trained = _train("labels", piece, LABEL, maps, members, stages=stages, in_order=False)
@@ -224,27 +221,6 @@ def _train(
     clip: float = CLIP,
 ) -> Agents:
     """Trains one agent for each row of maps; resumable by its checkpoints below build/agents."""
-    hyperparameters = dataclasses.replace(
-        piece.hyperparameters, recurrence=SEQUENCE if kind.lstm_units else 1
-    )
-    module = kind.module
-
-    def env_params(maps: envs.FloorMaps, stage: jax.Array) -> envs.EnvParams:
-        if in_order:
-            maps = jax.tree.map(lambda leaf: leaf[stage][None], maps)
-        return envs.EnvParams(max_steps_in_episode=piece.max_steps, maps=maps)
-
-    def make_alg(num_maps: int, clip: jax.Array) -> training.Algorithm:
-        return rl.ppo.algorithm(
-            module,
-            envs.MultiRoom(_preset(piece)),
-            jax.tree.map(lambda leaf: leaf[:num_maps], maps),
-            env_params=env_params,
-            hyperparameters=hyperparameters,
-            clip=clip,
-            stages=stages,
-        )
-
     checkpoints = None
     if piece.resumable:
         order = "order" if in_order else "time"
@@ -252,13 +228,10 @@ def _train(
         folder = f"{role}-{kind.label}-{sizes}-{order}-{clip:g}"
         checkpoints = training.Checkpoints(directory=Path("build") / "agents" / folder)
     init_key, run_key = jax.random.split(jax.random.key(len(role) + len(rows)))
-    observation = jnp.zeros((envs.grid.VIEW, envs.grid.VIEW, 3), jnp.uint8)
-    params = jax.vmap(lambda key: module.init(key, module.initial_memory(), observation))(
-        jax.random.split(init_key, len(rows))
-    )
+    params = jax.vmap(functools.partial(initial, kind))(jax.random.split(init_key, len(rows)))
     snapshots, many = training.fit_many(
         jax.random.split(run_key, len(rows)),
-        make_alg,
+        _make_alg(piece, kind, maps, stages=stages, in_order=in_order),
         params,
         maps,
         members=rows,
@@ -270,6 +243,77 @@ def _train(
     return Agents(snapshots, many.info, rows)
 
 
+def initial(kind: Kind, key: jax.Array) -> Any:
+    """Draws the initial parameters of an agent."""
+    module = kind.module
+    observation = jnp.zeros((envs.grid.VIEW, envs.grid.VIEW, 3), jnp.uint8)
+    return module.init(key, module.initial_memory(), observation)
+
+
+def _make_alg(
+    piece: Piece,
+    kind: Kind,
+    maps: envs.FloorMaps,
+    *,
+    stages: rl.Stages | None,
+    in_order: bool = False,
+) -> Callable[[int, Any], training.Algorithm]:
+    """Returns `make_alg(num_maps, clip)` of PPO; a clip of None is that of the piece."""
+    hyperparameters = dataclasses.replace(
+        piece.hyperparameters, recurrence=SEQUENCE if kind.lstm_units else 1
+    )
+
+    def env_params(maps: envs.FloorMaps, stage: jax.Array) -> envs.EnvParams:
+        if in_order:
+            maps = jax.tree.map(lambda leaf: leaf[stage][None], maps)
+        return envs.EnvParams(max_steps_in_episode=piece.max_steps, maps=maps)
+
+    def make_alg(num_maps: int, clip: Any) -> training.Algorithm:
+        return rl.ppo.algorithm(
+            kind.module,
+            envs.MultiRoom(_preset(piece)),
+            jax.tree.map(lambda leaf: leaf[:num_maps], maps),
+            env_params=env_params,
+            hyperparameters=hyperparameters,
+            clip=clip,
+            stages=stages,
+        )
+
+    return make_alg
+
+
+def draw_maps(piece: Piece, count: int) -> envs.FloorMaps:
+    """Draws the maps of Minigrid's seeds from 1 on."""
+    draw = functools.partial(
+        envs.from_minigrid_seed, num_rooms=piece.num_rooms, max_room_size=piece.max_room_size
+    )
+    return envs.stack([draw(seed) for seed in range(1, count + 1)])
+
+
+def sample_pairs(
+    piece: Piece,
+    kind: Kind,
+    *,
+    num_pairs: int,
+    num_maps: int,
+    updates: int,
+    checkpoints: training.Checkpoints | None,
+) -> sensitivity.SampledPairs:
+    """Trains agents in pairs whose maps differ in one, on `num_maps` maps each."""
+    maps = draw_maps(piece, num_pairs * (num_maps + 1))
+    return sensitivity.sample_pairs(
+        jax.random.key(1),
+        _make_alg(piece, kind, maps, stages=None),
+        initial(kind, jax.random.key(0)),
+        maps,
+        num_pairs=num_pairs,
+        num_records=num_maps,
+        steps=updates,
+        chunk=2 if checkpoints else None,
+        checkpoints=checkpoints,
+    )
+
+
 def _preset(piece: Piece) -> envs.Preset:
     return envs.Preset(
         num_rooms=piece.num_rooms, max_room_size=piece.max_room_size, max_steps=piece.max_steps
@@ -277,9 +321,23 @@ def _preset(piece: Piece) -> envs.Preset:
 
 
 def play(
-    piece: Piece, kind: Kind, agents: Agents, *, stage: int, role: str
+    piece: Piece,
+    kind: Kind,
+    agents: Agents,
+    *,
+    stage: int,
+    role: str,
+    defence: defences.Defence | None = None,
 ) -> list[floor_map.Trajectories]:
     """Lets agents of a stage play on all maps of their pool.
+
+    Args:
+      piece: sizes.
+      kind: architecture.
+      agents: the agents.
+      stage: stage of their training.
+      role: "victims" or "shadows".
+      defence: answers in place of the policies; those recorded are the mean of its `queries`.
 
     Returns:
       The episodes of each agent, in the order of the maps.
@@ -295,7 +353,7 @@ def play(
     result = []
     for i in range(len(agents.members)):
         params = jax.tree.map(lambda leaf, i=i: leaf[i, stage], agents.snapshots)
-        episodes = _play(keys[i], kind, params, maps, labels, piece)
+        episodes = _play(keys[i], kind, params, maps, labels, piece, defence)
         joined = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:]), episodes)
         result.append(
             floor_map.Trajectories(
@@ -309,9 +367,15 @@ def play(
     return result
 
 
-@functools.partial(jax.jit, static_argnames=("kind", "piece"))
+@functools.partial(jax.jit, static_argnames=("kind", "piece", "defence"))
 def _play(
-    keys: jax.Array, kind: Kind, params: Any, maps: envs.FloorMaps, labels: Any, piece: Piece
+    keys: jax.Array,
+    kind: Kind,
+    params: Any,
+    maps: envs.FloorMaps,
+    labels: Any,
+    piece: Piece,
+    defence: defences.Defence | None,
 ) -> rl.rollout.Episodes:
     env = envs.MultiRoom(_preset(piece))
 
@@ -327,22 +391,29 @@ def _play(
             max_steps=piece.max_steps,
             peer=LABEL.module,
             peer_params=label,
+            respond=None if defence is None else defence.respond,
+            queries=1 if defence is None else defence.queries,
         )
 
     return jax.vmap(on_map)(keys, maps, labels)
 
 
 def fit_attack(
-    piece: Piece, kind: Kind, *, stage: int, in_order: bool = False, clip: float = CLIP
+    piece: Piece,
+    kind: Kind,
+    *,
+    stage: int,
+    in_order: bool = False,
+    clip: float = CLIP,
+    defence: defences.Defence | None = None,
 ) -> tuple[Any, floor_map.Trajectories, np.ndarray]:
-    """Trains the attack network on episodes of the shadow agents.
+    """Trains the attack network on episodes of the shadow agents, which have the victims' defence.
 
     Returns:
       The network's parameters, the episodes and whether the map of each was one of the training.
     """
     agents = train("shadows", piece, kind, in_order=in_order, clip=clip)
-    episodes = play(piece, kind, agents, stage=stage, role="shadows")
-    known = _join(episodes)
+    known = _join(play(piece, kind, agents, stage=stage, role="shadows", defence=defence))
     truth = np.repeat(members(piece, "shadows").ravel(), piece.episodes)
     params = floor_map.fit(
         jax.random.key(6 + stage),

@@ -10,8 +10,8 @@ Each pair trains twice, with equal initial parameters and batches, on data sets 
 record. The paper tunes both networks to one sensitivity and states neither training nor width, so
 the values compare kinds of networks and not with the paper's. gamma is the probability that a
 further pair exceeds the sensitivity; at 20 pairs it is 0.32. Pairs share records where the data set
-is smaller than all of them (`are_disjoint`), which gamma does not allow for. Agents and translation
-are missing, see `tasks`.
+is smaller than all of them (`are_disjoint`), which gamma does not allow for. A record of an agent
+is a floor map of two rooms of size 4. Translation is missing.
 """
 
 import tempfile
@@ -21,30 +21,51 @@ from typing import Any
 
 import jax
 
-from experiments import common
-from experiments.yang2023 import tasks
+from experiments import agents, common
+from experiments.yang2023 import networks, tasks
 from jaxpriv import sensitivity, training
 from jaxpriv.accounting import random_dp
 
 
 @dataclass(frozen=True, kw_only=True)
+class AgentSchedule:
+    """piece: maps and PPO. num_maps: maps of an agent. updates: number of updates."""
+
+    piece: agents.Piece
+    num_maps: int = 16
+    updates: int = 25
+
+
+@dataclass(frozen=True, kw_only=True)
 class Settings:
-    """schedules: training of each task. checkpoints: folder from which a run continues."""
+    """Sizes.
+
+    num_pairs: number of pairs of trainings of each network.
+    schedules: training of each classifier.
+    agents: training of the agents.
+    checkpoints: folder from which a run continues.
+    """
 
     num_pairs: int
     schedules: dict[str, tasks.Schedule]
+    agents: AgentSchedule
     checkpoints: str | None = None
 
 
 _FOLDER = str(Path(tempfile.gettempdir()) / "jaxpriv-yang2023-table1")
 PRESETS = {
-    "smoke": Settings(num_pairs=2, schedules={"images": tasks.Schedule(num_records=40, steps=2)}),
+    "smoke": Settings(
+        num_pairs=2,
+        schedules={"images": tasks.Schedule(num_records=40, steps=2)},
+        agents=AgentSchedule(piece=agents.SMOKE, num_maps=2, updates=1),
+    ),
     "cpu": Settings(
         num_pairs=20,
         schedules={
             "images": tasks.Schedule(num_records=2000, steps=300),
             "purchases": tasks.Schedule(num_records=2000, steps=300),
         },
+        agents=AgentSchedule(piece=agents.Piece(num_rooms=2, max_room_size=4)),
         checkpoints=_FOLDER,
     ),
     "paper": Settings(
@@ -53,33 +74,65 @@ PRESETS = {
             "images": tasks.Schedule(num_records=10_000, steps=3907),
             "purchases": tasks.Schedule(num_records=10_000, steps=3907),
         },
+        agents=AgentSchedule(piece=agents.PAPER["N4-S5"], updates=100),
         checkpoints=_FOLDER,
     ),
 }
+
+
+PAPER_AGENTS = {"recurrent": 0.093682, "feed-forward": 0.093429}
 
 
 def run(settings: Settings) -> dict[str, Any]:
     """Samples the pairs of every network."""
     rows = []
     for name, schedule in settings.schedules.items():
-        for kind, network in tasks.TASKS[name].networks.items():
+        task, records = tasks.TASKS[name], tasks.load(name).name
+        for kind, network in task.networks.items():
             pairs = sample(name, kind, schedule, settings)
-            bounds = random_dp.failure_probabilities(settings.num_pairs, confidence=0.95)
-            rows.append(
-                {
-                    "task": name,
-                    "data": tasks.load(name).name,
-                    "network": kind,
-                    "parameters": sum(x.size for x in jax.tree.leaves(tasks.initial(network))),
-                    "num_pairs": settings.num_pairs,
-                    "sensitivity": pairs.sensitivity,
-                    "paper_sensitivity": tasks.TASKS[name].paper_sensitivity.get(kind),
-                    "distances": pairs.distances.tolist(),
-                    "are_disjoint": pairs.are_disjoint,
-                    **bounds._asdict(),
-                }
-            )
-    return {"rows": rows, "missing": ["reinforcement learning", "translation"]}
+            paper = task.paper_sensitivity.get(kind)
+            rows.append(_row((name, records, kind), tasks.initial(network), pairs, paper))
+    schedule = settings.agents
+    maps = f"MultiRoom-N{schedule.piece.num_rooms}-S{schedule.piece.max_room_size}"
+    for name, kind in networks.KINDS.items():
+        pairs = agents.sample_pairs(
+            schedule.piece,
+            kind,
+            num_pairs=settings.num_pairs,
+            num_maps=schedule.num_maps,
+            updates=schedule.updates,
+            checkpoints=_checkpoints(settings, "agents", name),
+        )
+        params = agents.initial(kind, jax.random.key(0))
+        rows.append(_row(("agents", maps, name), params, pairs, PAPER_AGENTS[name]))
+    return {"rows": rows, "missing": ["translation"]}
+
+
+def _row(
+    names: tuple[str, str, str],
+    params: Any,
+    pairs: sensitivity.SampledPairs,
+    paper_sensitivity: float | None,
+) -> dict[str, Any]:
+    """Makes the row of a network; the names are those of task, data and network."""
+    bounds = random_dp.failure_probabilities(len(pairs.distances), confidence=0.95)
+    return {
+        **dict(zip(("task", "data", "network"), names, strict=True)),
+        "parameters": sum(x.size for x in jax.tree.leaves(params)),
+        "num_pairs": len(pairs.distances),
+        "sensitivity": pairs.sensitivity,
+        "paper_sensitivity": paper_sensitivity,
+        "distances": pairs.distances.tolist(),
+        "are_disjoint": pairs.are_disjoint,
+        **bounds._asdict(),
+    }
+
+
+def _checkpoints(settings: Settings, task: str, network: str) -> training.Checkpoints | None:
+    folder = settings.checkpoints
+    if folder is None:
+        return None
+    return training.Checkpoints(directory=f"{folder}/{task}-{network}-{settings.num_pairs}")
 
 
 def sample(
@@ -87,7 +140,7 @@ def sample(
 ) -> sensitivity.SampledPairs:
     """Samples the pairs of one network."""
     network = tasks.TASKS[name].networks[kind]
-    folder = settings.checkpoints
+    checkpoints = _checkpoints(settings, name, kind)
     return sensitivity.sample_pairs(
         jax.random.key(1),
         tasks.plain_algorithm(network, schedule),
@@ -96,10 +149,8 @@ def sample(
         num_pairs=settings.num_pairs,
         num_records=schedule.num_records,
         steps=schedule.steps,
-        chunk=2 if folder else None,
-        checkpoints=training.Checkpoints(directory=f"{folder}/{name}-{kind}-{settings.num_pairs}")
-        if folder
-        else None,
+        chunk=2 if checkpoints else None,
+        checkpoints=checkpoints,
     )
 
 

@@ -1,7 +1,7 @@
 """Tasks of the paper that the library can train: recurrent and feed-forward classifiers.
 
 The image classifiers read digits, the recurrent one row by row; the Purchase MLP has no recurrent
-counterpart. Agents and translators are further rows of `TASKS`, with a `Task` of their own.
+counterpart.
 """
 
 import functools
@@ -55,7 +55,7 @@ TASKS = {
         paper_sensitivity={},
     ),
 }
-"""Agents and translators, the other tasks of the paper, are missing."""
+"""Classifiers; the agents and translators of the paper have trainings of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -264,6 +264,7 @@ def fit(
       ValueError: without label policies, members or non-members.
 
     Example:
+      >>> import jax
       >>> policies = np.repeat([[[0.9, 0.1]], [[0.5, 0.5]]], 10, axis=0)
       >>> episodes = Trajectories(
       ...     np.arange(20), policies, policies, np.ones(20, int), np.zeros(20)
@@ -298,6 +299,7 @@ def apply(
       ValueError: without label policies.
 
     Example:
+      >>> import jax, jax.numpy as jnp
       >>> policies = np.full((2, 3, 2), 0.5)
       >>> episodes = Trajectories(np.arange(2), policies, policies, np.array([3, 1]), np.zeros(2))
       >>> net = RecurrentMembershipNet(width=4)
@@ -382,6 +384,7 @@ def attacks(
       The table.
 
     Example:
+      >>> import jax
       >>> episodes = Trajectories(
       ...     np.array([5, 8]), np.ones((2, 9, 1)), None, np.array([3, 9]), np.array([0.9, 0.0])
       ... )
@@ -490,6 +493,7 @@ def run_all(
       Scores of the judged maps, by name of the attack; higher = more likely a member.
 
     Example:
+      >>> import jax
       >>> episodes = Trajectories(
       ...     np.array([5]), np.ones((1, 9, 1)), None, np.array([3]), np.array([0.9])
       ... )

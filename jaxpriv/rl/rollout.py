@@ -6,12 +6,14 @@ where an environment that is done is reset in the same step. In the shapes below
 `e` environments, `m` the numbers of the memory and `a` actions.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
+from jaxpriv import _check
 from jaxpriv._types import Params
 from jaxpriv.rl import losses
 
@@ -19,12 +21,16 @@ __all__ = [
     "Agent",
     "Environment",
     "Episodes",
+    "Respond",
     "Stream",
     "Transitions",
     "collect",
     "episodes",
     "start",
 ]
+
+Respond = Callable[[PRNGKeyArray, Float[Array, " a"]], Float[Array, " a"]]
+"""`respond(key, logits) -> logits`, a random answer in place of the policy of one step."""
 
 
 @runtime_checkable
@@ -108,7 +114,7 @@ class Transitions(NamedTuple):
 class Episodes(NamedTuple):
     """First episodes of several environments; steps after the end of one are padding, 0.
 
-    policies: action probabilities of the agent at each step.
+    policies: action probabilities at each step, as an observer of the agent sees them.
     peer_policies: those of other parameters on the same observations.
     actions: actions taken.
     lengths: number of steps of each episode.
@@ -217,12 +223,13 @@ def collect(
 class _Step(NamedTuple):
     """One step in all environments.
 
+    policies: mean of the answers.
     memory: memory of the agent after the step, also where the episode ended.
     """
 
     stream: Stream
     transition: Transitions
-    logits: Float[Array, "e a"]
+    policies: Float[Array, "e a"]
     memory: Float[Array, "e m"]
     final_observation: Shaped[Array, "e ..."]
 
@@ -234,6 +241,8 @@ def _take_step(
     env: Environment,
     env_params: PyTree,
     stream: Stream,
+    respond: Respond | None = None,
+    queries: int = 1,
 ) -> _Step:
     """Draws an action in every environment and takes it; `next_value` is 0."""
     num_envs = len(stream.is_first)
@@ -241,7 +250,11 @@ def _take_step(
     memory, logits, value = jax.vmap(agent.apply, (None, 0, 0))(
         params, stream.memory, stream.observation
     )
-    action = jax.random.categorical(action_key, logits)
+    answers = logits[None]
+    if respond is not None:
+        answer_keys = jax.random.split(jax.random.fold_in(key, 1), (queries, num_envs))
+        answers = jax.vmap(jax.vmap(respond), (0, None))(answer_keys, logits)
+    action = jax.random.categorical(action_key, answers[0])
     observation, env_state, reward, terminated, truncated, info = jax.vmap(
         env.step, (0, 0, 0, None)
     )(jax.random.split(env_key, num_envs), stream.env_state, action, env_params)
@@ -251,7 +264,7 @@ def _take_step(
         memory=stream.memory,
         is_first=stream.is_first,
         action=action,
-        log_prob=jax.vmap(losses.log_prob)(logits, action),
+        log_prob=jax.vmap(losses.log_prob)(answers[0], action),
         value=value,
         next_value=jnp.zeros_like(value),
         reward=reward,
@@ -268,7 +281,8 @@ def _take_step(
         episode_return=jnp.where(done, 0.0, transition.episode_return),
         episode_length=jnp.where(done, 0, transition.episode_length),
     )
-    return _Step(following, transition, logits, memory, info["final_observation"])
+    policies = jax.nn.softmax(answers).mean(axis=0)
+    return _Step(following, transition, policies, memory, info["final_observation"])
 
 
 def episodes(
@@ -282,6 +296,8 @@ def episodes(
     max_steps: int,
     peer: Agent | None = None,
     peer_params: Params = None,
+    respond: Respond | None = None,
+    queries: int = 1,
 ) -> Episodes:
     """Plays episodes and records the policies along them.
 
@@ -295,9 +311,16 @@ def episodes(
       max_steps: number of steps after which an episode is cut off.
       peer: an agent that sees the same observations but does not act; None takes `agent`.
       peer_params: its parameters; None takes `params`.
+      respond: defence of the agent's outputs, as of `defences.dirichlet`; its answer replaces the
+        policy.
+      queries: number of answers at each step, the first of which the agent acts on. `policies` are
+        the mean of all of them, as an attacker who repeats the query computes it.
 
     Returns:
       The episodes.
+
+    Raises:
+      ValueError: if queries is not a positive whole number.
 
     Example:
       >>> from jaxpriv import envs, models
@@ -310,6 +333,7 @@ def episodes(
       >>> played.policies.shape, played.lengths.tolist()  # an untrained agent
       ((4, 6, 7), [6, 6, 6, 6])
     """
+    _check.positive_int(queries=queries)
     peer = agent if peer is None else peer
     peer_params = params if peer_params is None else peer_params
     start_key, run_key = jax.random.split(key)
@@ -323,10 +347,10 @@ def episodes(
         peer_memory, peer_logits, _ = jax.vmap(peer.apply, (None, 0, 0))(
             peer_params, peer_memory, stream.observation
         )
-        taken = _take_step(key, agent, params, env, env_params, stream)
+        taken = _take_step(key, agent, params, env, env_params, stream, respond, queries)
         mask = is_active[:, None]
         row = (
-            jnp.where(mask, jax.nn.softmax(taken.logits), 0.0),
+            jnp.where(mask, taken.policies, 0.0),
             jnp.where(mask, jax.nn.softmax(peer_logits), 0.0),
             jnp.where(is_active, taken.transition.action, 0),
             is_active,

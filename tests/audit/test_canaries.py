@@ -74,6 +74,30 @@ def test_scores_of_a_training_have_the_mean_and_the_noise_of_its_steps(keys):
         assert stats.kstest(noise + 0.5, "norm").pvalue < 1e-5
 
 
+def test_a_canary_can_be_a_class_of_several_rows(keys):
+    """One step equals a loop over the mean gradients of the classes that the coins include."""
+    (key,) = keys(1)
+    classes = np.array([0, 0, 1, 2, 2, 3])
+    data = canaries.with_inputs(canaries.ordinary(X[:3]), X[3:], np.array([True, True, False]))
+    sampler = sampling.by_class(classes, num_classes=4, sampling_prob=1.0)
+    alg = training.class_dpsgd(
+        grads.clipped_grad(canaries.loss_with_canaries(loss), clip_norm=0.7),
+        optax.sgd(1.0),
+        sampler,
+        noise_multiplier=0.0,
+    )
+    indices, mask = sampler.sample(key)
+    batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[indices], data)
+    state, _ = alg.update(key, alg.init(PARAMS), batch, mask)
+    total = np.zeros(7)
+    for included in (0, 1, 2):
+        rows = X[classes == included]
+        mean = np.concatenate([(PARAMS["a"] - rows).mean(axis=0), np.full(4, rows[:, 0].mean())])
+        total += mean * min(1, 0.7 / np.linalg.norm(mean))
+    moved = [np.ravel(PARAMS[name] - state.params[name]) for name in PARAMS]
+    np.testing.assert_allclose(np.concatenate(moved), total / 4, rtol=1e-5, atol=1e-6)
+
+
 def test_update_scores_are_inner_products_with_gradients(keys):
     after = jax.tree.map(lambda leaf: leaf * 1.5 - 0.2, PARAMS)
     scores = canaries.update_scores(loss, jnp.asarray(X), keys(6), before=PARAMS, after=after)

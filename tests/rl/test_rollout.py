@@ -3,6 +3,8 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+from scipy import stats
 
 from jaxpriv.rl import rollout
 from tests.rl.environments import Corridor, Counter, Cue
@@ -84,6 +86,29 @@ def test_a_peer_sees_the_same_observations_with_its_own_memory():
     )  # fmt: skip
     np.testing.assert_allclose(played.policies[..., 0], 0.5)
     np.testing.assert_allclose(played.peer_policies[:, :, 0], [[1, 0.5, 1, 0.5]] * 2)
+
+
+def test_a_defence_answers_in_place_of_the_policy():
+    """The agent acts on the first answer to a step, and the policy is the mean of all answers."""
+
+    def respond(key, logits):
+        return logits + 1e3 * jnp.eye(2)[jax.random.bernoulli(key).astype(jnp.int32)]
+
+    for queries in (1, 4):
+        played = rollout.episodes(
+            jax.random.key(0), Counter(), jnp.float32(0), Corridor(length=64), None,
+            num_episodes=4, max_steps=64, respond=respond, queries=queries,
+        )  # fmt: skip
+        taken = np.take_along_axis(played.policies, played.actions[..., None], axis=2)[..., 0]
+        assert taken.min() == 1 / queries
+        counts = np.bincount(np.ravel(played.policies[..., 0] * queries).astype(int))
+        expected = stats.binom.pmf(np.arange(queries + 1), queries, 0.5) * 256
+        assert stats.chisquare(counts, expected).pvalue > 1e-4
+    with pytest.raises(ValueError, match="queries"):
+        rollout.episodes(
+            jax.random.key(0), Counter(), jnp.float32(0), Corridor(), None,
+            num_episodes=1, max_steps=1, queries=0,
+        )  # fmt: skip
 
 
 def test_cues_differ_between_episodes():
