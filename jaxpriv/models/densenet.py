@@ -35,10 +35,10 @@ class DenseNet(nn.Module):
 
     Example:
       >>> import jax
-      >>> model, image = DenseNet(num_classes=100), jnp.zeros((32, 32, 3))
+      >>> model, image = DenseNet(num_classes=4, depth=10), jnp.zeros((32, 32, 3))
       >>> shapes = jax.eval_shape(model.init, jax.random.key(0), image)
       >>> sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
-      800032
+      20734
     """
 
     num_classes: int
