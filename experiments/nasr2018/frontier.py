@@ -205,8 +205,9 @@ def _measure(entry: _Entry, folder: Path | None, *, base: str | None) -> dict[st
     evidence, is_member = victims
     key = jax.random.key(3)
     if entry.outputs is not None:
-        defence = from_text(entry.outputs)
-        evidence = evidence_lib.defended(key, evidence, defence.respond)
+        respond = from_text(entry.outputs).respond
+        assert respond is not None
+        evidence = evidence_lib.defended(key, evidence, respond)
     judged = evidence.judged
     assert evidence.correct is not None
     test = metrics.intervals.share(evidence.correct[~is_member], confidence=0.95)

@@ -364,7 +364,15 @@ def train(
         first = jax.tree.map(lambda leaf: leaf[0], params)
         rows, others = jnp.asarray(members[0]), jnp.asarray(validation)
         steps = _steps_until(
-            keys[0], make_alg(size, None), module, first, records, rows, others, recipe, steps
+            keys[0],
+            make_alg(size, None),
+            module,
+            first,
+            records,
+            rows,
+            others,
+            patience=recipe.stops,
+            steps=steps,
         )
     codes = np.arange(len(members), dtype=np.uint32)
     states, many = training.fit_many(
@@ -389,11 +397,11 @@ def _steps_until(
     records: tuple[jax.Array, jax.Array],
     rows: jax.Array,
     validation: jax.Array,
-    recipe: Recipe,
+    *,
+    patience: int,
     steps: int,
 ) -> int:
     """Trains one model and returns the step with the highest accuracy before it stopped rising."""
-    assert recipe.stops is not None
     x, y = records
     found: list[tuple[float, int]] = []
 
@@ -405,7 +413,7 @@ def _steps_until(
     def evaluate(params: Any, step: int) -> training.Evaluation:
         found.append((float(accuracy(params)), step))
         best = max(range(len(found)), key=lambda i: found[i][0])
-        stop = len(found) - 1 - best >= recipe.stops
+        stop = len(found) - 1 - best >= patience
         return training.Evaluation({"accuracy": found[-1][0]}, stop=stop)
 
     training.fit(key, alg, params, (x[rows], y[rows]), steps=steps, evaluate=evaluate)

@@ -57,7 +57,8 @@ def recipe(
       ValueError: if the network has batch statistics, the unit is a class, or there are too few
         records.
     """
-    assert defence.algorithm is not None
+    make = defence.algorithm
+    assert make is not None
     assert defence.reference_share is not None
     _check(defence, network, records)
     reserve_key, order_key, attacker_key = jax.random.split(key, 3)
@@ -80,7 +81,7 @@ def recipe(
     def make_alg(size: int, hyper: Any) -> training.Algorithm:
         rows, code = hyper
         batch_size = _training.batch_size(size, settings)
-        return defence.algorithm(
+        return make(
             network.predict,
             schedule.optimizer,
             sampling.fixed_batch(size, batch_size=batch_size),
