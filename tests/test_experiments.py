@@ -13,6 +13,7 @@ FAST = (
     "audit/calibration",
     "benchmarks/dpsgd_libraries",
     "bernau2021/table3",
+    "nasr2018/table7",
     "report/learning_rates",
     "rnnmia2022/fig2",
     "yang2023/fig9",

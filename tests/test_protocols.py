@@ -255,6 +255,7 @@ def test_a_broken_inversion_attack_does_not_keep_the_contract(keys):
 
 
 DEFENCES = {
+    "adversarial": "adversarial:weight=2,attacker_steps=1",
     "dirichlet": "dirichlet:k=5,eta=0.01,b=0.1,delta=1e-5",
     "gaussian": "gaussian:sigma=0.1",
     "label_only": "label_only",
@@ -342,10 +343,33 @@ def check_defence(defence, keys):
 def test_defences(name, keys):
     defence = defences.base.from_text(DEFENCES[name])
     assert defence.name == name
-    if defence.release is None:
+    if defence.algorithm is not None:
+        check_training(defence, keys)
+    elif defence.release is None:
         check_defence(defence, keys)
     else:
         check_release(defence, keys)
+
+
+def check_training(defence, keys):
+    """The contract of a defence of the training: an algorithm on members and reference records."""
+    assert defence.guarantee is None
+    assert 0 < defence.reference_share < 1
+    key, attacker_key = keys(2)
+    alg = defence.algorithm(
+        lambda params, x, key: jnp.stack([params["w"] @ x, params["b"]]),
+        optax.adam(0.1),
+        sampling.fixed_batch(30, batch_size=4),
+        reference=(X[:5], jnp.zeros(5, jnp.int32)),
+        attacker_key=attacker_key,
+    )
+    assert isinstance(alg, training.Algorithm)
+    indices, mask = alg.sampler.sample(key)
+    batch = X[indices], jnp.zeros(len(indices), jnp.int32)
+    state = alg.init(PARAMS)
+    new, _ = jax.eval_shape(alg.update, key, state, batch, mask)
+    assert jax.tree.map(jnp.shape, new) == jax.tree.map(jnp.shape, state)
+    oracles.assert_lowers(alg.update, key, state, batch, mask)
 
 
 def check_release(defence, keys):

@@ -1,6 +1,7 @@
 """Parses arguments, runs a command, and prints errors as a single line."""
 
 import contextlib
+import dataclasses
 import io
 import json
 import sys
@@ -11,7 +12,7 @@ import tyro
 
 import jaxpriv
 from jaxpriv.cli import _common, accounting, attack, audit, data, identify, report
-from jaxpriv.reports.settings import read_toml
+from jaxpriv.reports.settings import Settings, read_toml
 
 __all__ = ["main"]
 
@@ -87,7 +88,7 @@ def _parse(argv: list[str]) -> Any:
                 command_type,  # pyright: ignore[reportArgumentType]
                 prog="jaxpriv",
                 description="Measure how much a model leaks about its training data.",
-                args=argv,
+                args=_joined(argv),
                 config=(
                     tyro.conf.FlagCreatePairsOff,
                     tyro.conf.OmitSubcommandPrefixes,
@@ -99,6 +100,28 @@ def _parse(argv: list[str]) -> Any:
             raise
         raise ValueError(_one_line(printed.getvalue())) from None
     return command.command if isinstance(command, data.Data) else command
+
+
+def _joined(argv: list[str]) -> list[str]:
+    """Joins the values of a repeated option of several values, of which the last one would count.
+
+    `--defence a --defence b` becomes `--defence a b`.
+    """
+    if argv[:1] != ["report"]:
+        return argv
+    lists = {f"--{f.name}" for f in dataclasses.fields(Settings) if f.default == ()}
+    words: list[str] = []
+    values: dict[str, list[str]] = {}
+    into = words
+    for word in argv:
+        name, _, value = word.partition("=")
+        if name in lists:
+            into = values.setdefault(name, [])
+            into += [value] if "=" in word else []
+        else:
+            into = words if word.startswith("--") else into
+            into.append(word)
+    return words + [word for name, given in values.items() for word in (name, *given)]
 
 
 def _config_path(argv: list[str]) -> str | None:

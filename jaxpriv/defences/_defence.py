@@ -17,8 +17,9 @@ from jaxpriv.training.algorithms import Algorithm
 Predict = Callable[[PRNGKeyArray, np.ndarray], Float[Array | np.ndarray, "b c"]]
 """`predict(key, inputs [b, ...]) -> logits [b, c]`."""
 
-MakeAlgorithm = Callable[[int], Algorithm]
-"""`make_algorithm(num_records) -> Algorithm`."""
+MakeAlgorithm = Callable[..., Algorithm]
+"""`algorithm(predict, optimizer, sampler, *, reference, attacker_key) -> Algorithm`, with the
+arguments of `adversarial.algorithm`."""
 
 Release = Callable[[PRNGKeyArray, Params], Params]
 """`release(key, params) -> params`, applied once after training."""
@@ -85,7 +86,10 @@ class Defence:
     name: key in JSON files and on the command line.
     title: name on pages, with the settings.
     guarantee: differential privacy guarantee for records; None for a heuristic.
-    algorithm: `algorithm(num_records) -> Algorithm`, which replaces plain training.
+    algorithm: `algorithm(predict, optimizer, sampler, reference=..., attacker_key=...)`, which
+      replaces plain training. The reference records are records that the model is not trained on.
+    reference_share: share of the units that such records are taken from. Attacks are judged on the
+      other units, which are in no reference set.
     release: `release(key, params) -> params`, applied once after training.
     respond: `respond(key, logits) -> logits` of one record, applied at every query inside jit.
     queries: number of answers to each query that an attacker averages, as log-probabilities; more
@@ -111,6 +115,7 @@ class Defence:
     title: str
     guarantee: Promise | None = None
     algorithm: MakeAlgorithm | None = None
+    reference_share: float | None = None
     release: Release | None = None
     respond: Respond | None = None
     queries: int = 1

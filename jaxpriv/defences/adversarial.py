@@ -24,9 +24,19 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from jaxpriv import _check, models, training
 from jaxpriv._types import Batch, Params, Sampler
+from jaxpriv.defences._defence import Defence
 from jaxpriv.training import Algorithm, _arguments, _step
 
-__all__ = ["NEURAL_ATTACKER", "Attacker", "Game", "Info", "Predict", "State", "algorithm"]
+__all__ = [
+    "NEURAL_ATTACKER",
+    "Attacker",
+    "Game",
+    "Info",
+    "Predict",
+    "State",
+    "algorithm",
+    "regularised_training",
+]
 
 Predict = Callable[[Params, Any, PRNGKeyArray], Float[Array, " c"]]
 """`predict(params, x, key) -> logits` of one example, in training."""
@@ -211,6 +221,42 @@ def algorithm(
     return Algorithm(init, update, draws, _step.non_private_event)
 
 
+def regularised_training(
+    *, weight: float, attacker_steps: int = 5, reference_share: float = 0.5
+) -> Defence:
+    """Trains the classifier against the attacker of Algorithm 1, with the logarithmic gain.
+
+    The defence is a heuristic without a guarantee: it reduces the success of attackers that
+    resemble its own. The adaptive attacker trains its shadow models with the defence. Reference
+    records influence the training, so attacks are judged on records that are in no reference set.
+
+    Args:
+      weight: lambda, the weight of the attacker's gain; > 0.
+      attacker_steps: k, number of steps of the attacker before each step of the classifier.
+      reference_share: share of the units that reference records are taken from, in (0, 1).
+
+    Returns:
+      The defence.
+
+    Raises:
+      ValueError: if an argument is out of range.
+
+    Example:
+      >>> regularised_training(weight=3.0).title
+      'adversarial regularisation, lambda 3, k 5'
+    """
+    _check.positive(weight=weight)
+    _check.open_unit(reference_share=reference_share)
+    game = Game(weight=weight, attacker_steps=attacker_steps)
+    share = "" if reference_share == 0.5 else f", reference share {reference_share:g}"
+    return Defence(
+        name="adversarial",
+        title=f"adversarial regularisation, lambda {weight:g}, k {attacker_steps}{share}",
+        algorithm=functools.partial(algorithm, game=game),
+        reference_share=reference_share,
+    )
+
+
 class _Players(NamedTuple):
     """What does not change during a game."""
 
@@ -330,8 +376,9 @@ def _attack(
     later = jax.tree.map(lambda leaf: leaf[1:], (parts, masks))
     start = state.attacker_params, state.attacker_opt_state
     (params, opt_state), _ = jax.lax.scan(step, start, (*later, keys[1:]))
-    waits = state.step < game.warmup_steps
-    params, opt_state = optax.tree.where(waits, start, (params, opt_state))
+    if game.warmup_steps:
+        waits = state.step < game.warmup_steps
+        params, opt_state = optax.tree.where(waits, start, (params, opt_state))
     last, mask = jax.tree.map(lambda leaf: leaf[-1], later)
     odds_in, odds_out = odds(params, last, keys[0])
     gain = (_mean(jax.nn.log_sigmoid(odds_in), mask) + jax.nn.log_sigmoid(-odds_out).mean()) / 2
@@ -363,12 +410,13 @@ def _learn(
             return value + game.weight * (_mean(jax.nn.sigmoid(odds), mask) - 0.5), losses
         return value + game.weight * _mean(jax.nn.log_sigmoid(odds), mask), losses
 
-    grads, losses = jax.lax.cond(
-        state.step < game.warmup_steps,
-        jax.grad(plain, has_aux=True),
-        jax.grad(regularised, has_aux=True),
-        state.params,
-    )
+    play = jax.grad(regularised, has_aux=True)
+    if game.warmup_steps:
+        grads, losses = jax.lax.cond(
+            state.step < game.warmup_steps, jax.grad(plain, has_aux=True), play, state.params
+        )
+    else:
+        grads, losses = play(state.params)
     moved = _step.apply_gradient(
         players.optimizer, _step.State(state.params, state.opt_state, state.step), grads
     )

@@ -7,12 +7,13 @@ import inspect
 from collections.abc import Callable
 
 from jaxpriv import _check
-from jaxpriv.defences import dirichlet, gaussian, outputs
+from jaxpriv.defences import adversarial, dirichlet, gaussian, outputs
 from jaxpriv.defences._defence import Defence
 
 __all__ = ["DEFENCES", "from_text"]
 
 DEFENCES: dict[str, Callable[..., Defence]] = {
+    "adversarial": adversarial.regularised_training,
     "dirichlet": dirichlet.noised_outputs,
     "gaussian": gaussian.noised_parameters,
     "label_only": outputs.label_only,

@@ -3,9 +3,21 @@
 Each takes one example or a batch, and keeps no state beside its parameters.
 """
 
-from jaxpriv.models import actor_critic, cnn, membership, mlp, rnn, seq2seq, transformer
+from jaxpriv.models import (
+    actor_critic,
+    alexnet,
+    cnn,
+    densenet,
+    membership,
+    mlp,
+    rnn,
+    seq2seq,
+    transformer,
+)
 from jaxpriv.models.actor_critic import ActorCritic
+from jaxpriv.models.alexnet import AlexNet
 from jaxpriv.models.cnn import CNN
+from jaxpriv.models.densenet import DenseNet
 from jaxpriv.models.membership import MembershipNet, RecurrentMembershipNet
 from jaxpriv.models.mlp import MLP
 from jaxpriv.models.rnn import RNN
@@ -17,12 +29,16 @@ __all__ = [
     "MLP",
     "RNN",
     "ActorCritic",
+    "AlexNet",
     "Classifier",
+    "DenseNet",
     "MembershipNet",
     "RecurrentMembershipNet",
     "Seq2Seq",
     "actor_critic",
+    "alexnet",
     "cnn",
+    "densenet",
     "membership",
     "mlp",
     "rnn",

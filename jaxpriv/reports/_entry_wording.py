@@ -144,6 +144,8 @@ def model_sentences(entry: Entry, unit: Unit) -> list[str]:
         sentences.append(defence_sentence(entry.defence_guarantee))
     elif entry.defence is not None and entry.promise is None:
         sentences.append("The defence has no guarantee.")
+    if entry.training is not None and entry.training.reference_records is not None:
+        sentences.append(_reference_sentences(entry, unit, entry.training.reference_records))
     sentences.append(attack_sentence(entry, unit))
     if entry.promise is not None and not entry.promise.vacuous:
         guarantee = entry.promise.of("add_or_remove_one") or entry.promise.stated()
@@ -186,6 +188,19 @@ def defence_sentence(guarantee: DefenceGuarantee) -> str:
     if not guarantee.are_disjoint:
         text += " The pairs share records, so they are not independent, as gamma assumes."
     return text
+
+
+def _reference_sentences(entry: Entry, unit: Unit, count: int) -> str:
+    """Describes a defence in the training, and the records on which its model is attacked."""
+    metrics = entry.findings.attacks[0].metrics
+    judged = metrics.num_members + metrics.num_nonmembers
+    return (
+        "It is a heuristic: the target and each shadow model are trained against a membership "
+        f"attack that compares their members with {count:,} reference records, on which they are "
+        "not trained. The training depends on the reference records too, and nothing bounds what "
+        f"the model reveals about them. Attacks and accuracy are measured on {judged:,} "
+        f"{units_name(unit)} that are in no reference set."
+    )
 
 
 def notes(entry: Entry, data: Data) -> list[str]:

@@ -6,6 +6,7 @@ A network takes the inputs in their own shape. It is always called on a batch wi
 axis, which is how Flax modules are written. In the shapes below `n` counts records and `c` classes.
 """
 
+import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -52,9 +53,9 @@ class Network(NamedTuple):
     description, inputs: the network and its inputs, in words.
     init: `init(key) -> params`.
     apply: `apply(params, x [b, ...]) -> logits [b, c]`, in evaluation.
-    loss: `loss(params, (x, y), key)` of one example, in training.
+    predict: `predict(params, x, key) -> logits [c]` of one example, in training.
     batch_loss: loss of a batch for `training.stateful_sgd`, whose params are then `Variables`; None
-      for modules without state. `loss` is not used then.
+      for modules without state. `predict` and `loss` are not used then.
     learning_rate, plain_learning_rate: defaults for Adam with and without DP.
     optimizer, steps: options that came with the user's module; None takes those of the settings.
     """
@@ -63,12 +64,17 @@ class Network(NamedTuple):
     inputs: str
     init: Callable[[PRNGKeyArray], Params]
     apply: Callable[[Params, Array], Float[Array, "b c"]]
-    loss: Loss
+    predict: Callable[[Params, Array, PRNGKeyArray], Float[Array, " c"]]
     learning_rate: float = 0.002
     plain_learning_rate: float = 0.001
     optimizer: optax.GradientTransformation | None = None
     steps: int | None = None
     batch_loss: training.BatchLoss | None = None
+
+    @property
+    def loss(self) -> Loss:
+        """`loss(params, (x, y), key)` of one example, in training."""
+        return functools.partial(_cross_entropy, self.predict)
 
 
 def inputs(dataset: Dataset, settings: Settings) -> Shaped[np.ndarray, "n ..."]:
@@ -170,7 +176,7 @@ def _preset(name: str, example: Array, num_classes: int, settings: Settings) -> 
     flat = _of_linen(module, example.reshape(-1), text)
     return flat._replace(
         apply=lambda params, x: flat.apply(params, x.reshape(len(x), -1)),
-        loss=lambda params, record, key: flat.loss(params, (record[0].reshape(-1), record[1]), key),
+        predict=lambda params, x, key: flat.predict(params, x.reshape(-1), key),
         learning_rate=private_rate,
         plain_learning_rate=plain_rate,
     )
@@ -242,10 +248,9 @@ def _of_linen(module: nn.Module, example: Array, text: str) -> Network:
             params = {"params": params.params, **params.model_state}
         return jnp.asarray(module.apply(params, x, **in_evaluation))
 
-    def loss(params, record, key):
-        x, y = record
+    def predict(params, x, key):
         logits = module.apply(params, x[None], rngs={"dropout": key}, **in_training)
-        return optax.softmax_cross_entropy_with_integer_labels(jnp.asarray(logits)[0], y)
+        return jnp.asarray(logits)[0]
 
     def batch_loss(params, model_state, batch, mask, key):
         del mask  # batches have no padding
@@ -265,7 +270,7 @@ def _of_linen(module: nn.Module, example: Array, text: str) -> Network:
         inputs=_inputs_text(example),
         init=init,
         apply=apply,
-        loss=loss,
+        predict=predict,
         batch_loss=batch_loss if collections else None,
     )
 
@@ -297,10 +302,8 @@ def _of_nnx(
         module = module_of(params, model_state, jax.random.key(0), train=False)
         return jnp.asarray(module(x))
 
-    def loss(params, record, key):
-        x, y = record
-        logits = jnp.asarray(module_of(params, other, key, train=True)(x[None]))
-        return optax.softmax_cross_entropy_with_integer_labels(logits[0], y)
+    def predict(params, x, key):
+        return jnp.asarray(module_of(params, other, key, train=True)(x[None]))[0]
 
     def batch_loss(params, model_state, batch, mask, key):
         del mask  # batches have no padding
@@ -314,9 +317,16 @@ def _of_nnx(
         inputs=_inputs_text(example),
         init=init,
         apply=apply,
-        loss=loss,
+        predict=predict,
         batch_loss=batch_loss if is_stateful else None,
     )
+
+
+def _cross_entropy(
+    predict: Callable[..., Array], params: Params, record: Any, key: PRNGKeyArray
+) -> Float[Array, ""]:
+    x, y = record
+    return optax.softmax_cross_entropy_with_integer_labels(predict(params, x, key), y)
 
 
 def _inputs_text(example: Array) -> str:

@@ -183,7 +183,8 @@ def method(report: Report) -> list[tuple[str, str]]:
     trainings = {
         entry.name: entry.training
         for entry in entries
-        if entry.training is not None and entry.defence is None
+        if entry.training is not None
+        and (entry.defence is None or entry.training.reference_records is not None)
     }
     for training in list(trainings.values())[:1]:
         rows.append(("Network", f"{capitalised(training.model)}; {training.inputs}."))

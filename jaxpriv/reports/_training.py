@@ -51,8 +51,12 @@ class Recipe(NamedTuple):
 
     target_epsilon, noise_multiplier: parameters of DP-SGD; None without DP.
     schedule: optimiser and number of steps.
-    make_alg: makes the algorithm from the number of members and, if a class is the unit, their
-      labels, otherwise None.
+    make_alg: makes the algorithm from the number of members and the hyper-parameters of a model.
+    hyper: `hyper(members [g, k])`, these hyper-parameters for g models, with leading axis g: their
+      labels if a class is the unit, their reference records with a defence. None without any.
+    defence: title of the defence in the training; None for training without one.
+    is_judged: records on which the models are attacked; None for all of the pool.
+    num_reference: number of reference records of each model; None without any.
     """
 
     name: str
@@ -60,6 +64,10 @@ class Recipe(NamedTuple):
     noise_multiplier: float | None
     schedule: _Schedule
     make_alg: Callable[..., training.Algorithm]
+    hyper: Callable[[Int[np.ndarray, "g k"]], Any] | None = None
+    defence: str | None = None
+    is_judged: Bool[np.ndarray, " n"] | None = None
+    num_reference: int | None = None
 
 
 def recipes(
@@ -80,7 +88,7 @@ def recipes(
       ValueError: if no noise multiplier reaches an epsilon.
     """
     num_members = int(partition.is_member.sum())
-    plain = _schedule(network, settings.plain_steps, settings.plain_learning_rate, is_private=False)
+    plain = plain_schedule(network, settings)
     private = _schedule(network, settings.steps, settings.learning_rate, is_private=True)
 
     if network.batch_loss is not None and settings.epsilon:
@@ -94,15 +102,18 @@ def recipes(
     ) -> training.Algorithm:
         del labels, microbatch_size
         if network.batch_loss is not None:
-            sampler = sampling.fixed_batch(size, batch_size=_batch_size(size, settings))
+            sampler = sampling.fixed_batch(size, batch_size=batch_size(size, settings))
             return training.stateful_sgd(network.batch_loss, plain.optimizer, sampler)
         if partition.units.kind == "class":
             # Without padding, which would take longer than the few records of a batch.
-            sampler = sampling.fixed_batch(size, batch_size=_batch_size(size, settings))
+            sampler = sampling.fixed_batch(size, batch_size=batch_size(size, settings))
             return training.sgd(loss, plain.optimizer, sampler)
         return training.sgd(loss, plain.optimizer, _sampler(size, partition, settings))
 
-    result = [Recipe("Without DP", None, None, plain, without_dp)]
+    hyper = None
+    if partition.units.kind == "class":
+        hyper = functools.partial(_labels_of, partition)
+    result = [Recipe("Without DP", None, None, plain, without_dp, hyper)]
     for epsilon in settings.epsilon:
         log(f"epsilon {epsilon:g}: calibrating the noise")
         assert settings.delta is not None
@@ -144,7 +155,7 @@ def recipes(
         name = f"DP-SGD, epsilon {epsilon:g}"
         if partition.units.kind == "class":
             name = f"Class-level {name}"
-        result.append(Recipe(name, epsilon, noise_multiplier, private, with_dp))
+        result.append(Recipe(name, epsilon, noise_multiplier, private, with_dp, hyper))
     return result
 
 
@@ -186,7 +197,7 @@ def train(
         (jnp.asarray(x), jnp.asarray(y)),
         is_member=shadow_is_member,
         steps=recipe.schedule.steps,
-        hyper=(lambda members: jnp.asarray(y)[members]) if records.units.kind == "class" else None,
+        hyper=recipe.hyper,
         chunk=_SHADOWS_PER_CHUNK,
         checkpoints=_checkpoints(checkpoints, "shadows"),
     )
@@ -196,17 +207,24 @@ def train(
         tested_params = fit("tested", _keys.named(key, "tested"), ~records.is_held_out)
         predict_one = _predict_one(network, tested_params)
     trained = _Trained(params, shadow_params, tested_params)
+    judged = slice(None) if recipe.is_judged is None else recipe.is_judged
+    examined = _subset(records, recipe.is_judged)
     outputs = functools.partial(
-        _outputs, network, settings, records, shadow_is_member, (x, population_x)
+        _outputs,
+        network,
+        settings,
+        examined,
+        shadow_is_member[:, judged],
+        (x[judged], population_x),
     )
     evidence, tested = outputs(trained)
     return Subject(
         name=recipe.name,
         evidence=evidence,
-        is_member=records.is_member,
+        is_member=examined.is_member,
         training=_describe(recipe, network, settings, records),
         promise=promise(recipe, records, settings),
-        rows=records.rows,
+        rows=examined.rows,
         tested=tested,
         release=lambda key, hook: outputs(_released(key, hook, trained)),
         sample_pairs=functools.partial(
@@ -218,6 +236,19 @@ def train(
             checkpoints=checkpoints,
         ),
         predict_one=predict_one,
+        defence=recipe.defence,
+    )
+
+
+def _subset(records: Partition, is_judged: Bool[np.ndarray, " n"] | None) -> Partition:
+    """Returns the records of the pool on which models are attacked, and the population."""
+    if is_judged is None:
+        return records
+    return records._replace(
+        pool=records.pool.subset(is_judged),
+        is_member=records.is_member[is_judged],
+        units=records.units.subset(is_judged),
+        rows=records.rows[is_judged],
     )
 
 
@@ -368,10 +399,13 @@ def _fit(
     is_trained: Bool[np.ndarray, " n"],
 ) -> Params:
     """Trains one model on some records of the pool."""
-    x = _networks.inputs(records.pool, settings)
+    x, (members,) = _networks.inputs(records.pool, settings), np.nonzero(is_trained)
+    hyper = None
+    if recipe.hyper is not None:
+        hyper = jax.tree.map(lambda leaf: leaf[0], recipe.hyper(members[None]))
     state, _ = training.fit(
         key,
-        recipe.make_alg(int(is_trained.sum()), _labels(records, is_trained)),
+        recipe.make_alg(len(members), hyper),
         network.init(init_key),
         (jnp.asarray(x[is_trained]), jnp.asarray(records.pool.y[is_trained])),
         steps=recipe.schedule.steps,
@@ -452,6 +486,11 @@ def promise(recipe: Recipe, partition: Partition, settings: Settings) -> Promise
     )
 
 
+def plain_schedule(network: Network, settings: Settings) -> _Schedule:
+    """Returns the optimiser and the number of steps of a training without DP."""
+    return _schedule(network, settings.plain_steps, settings.plain_learning_rate, is_private=False)
+
+
 def _schedule(
     network: Network, steps: int | None, learning_rate: float | None, *, is_private: bool
 ) -> _Schedule:
@@ -468,7 +507,7 @@ def _schedule(
     return _Schedule(optax.adam(learning_rate), "Adam", learning_rate, steps)
 
 
-def _batch_size(size: int, settings: Settings) -> int:
+def batch_size(size: int, settings: Settings) -> int:
     """Returns the size of batches without padding."""
     return max(2, round(size * settings.sampling_prob))
 
@@ -478,6 +517,7 @@ def _describe(
 ) -> Training:
     is_private = recipe.noise_multiplier is not None
     is_padded = network.batch_loss is None and (is_private or partition.units.kind != "class")
+    is_padded &= recipe.num_reference is None
     name = recipe.schedule.description
     private_name = f"{'class-level ' if partition.units.kind == 'class' else ''}DP-SGD with {name}"
     num_members = int(partition.is_member.sum())
@@ -488,10 +528,11 @@ def _describe(
         learning_rate=recipe.schedule.learning_rate,
         steps=recipe.schedule.steps,
         sampling_prob=settings.sampling_prob if is_padded else None,
-        batch_size=None if is_padded else _batch_size(num_members, settings),
+        batch_size=None if is_padded else batch_size(num_members, settings),
         noise_multiplier=recipe.noise_multiplier,
         clip_norm=settings.clip_norm if is_private else None,
         target_epsilon=recipe.target_epsilon,
+        reference_records=recipe.num_reference,
     )
 
 
@@ -500,6 +541,10 @@ def _labels(
 ) -> Int[np.ndarray, " k"] | None:
     """Returns the labels of the records that a model is trained on, if a class is the unit."""
     return partition.pool.y[is_trained] if partition.units.kind == "class" else None
+
+
+def _labels_of(partition: Partition, members: Int[np.ndarray, "g k"]) -> Int[Array, "g k"]:
+    return jnp.asarray(partition.pool.y)[members]
 
 
 def _private_sampler(

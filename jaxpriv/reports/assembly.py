@@ -31,6 +31,7 @@ from jaxpriv.reports import (
     _assessment,
     _attribute,
     _canaries,
+    _defended,
     _evidence_files,
     _game,
     _networks,
@@ -114,7 +115,7 @@ def assemble(
     settings.check_subject()
     defences = _defences(settings, num_classes=dataset.num_classes)
     if train is not None:
-        _refuse_releases(defences, "a given training, whose parameters the report does not have")
+        _check_outputs_only(defences, "a given training, whose parameters the report does not have")
     if settings.sensitive is not None:
         _attribute.find(dataset, settings.sensitive)
     split_key, shadow_key, blind_key, *model_keys = jax.random.split(key, 4 + len(settings.epsilon))
@@ -123,7 +124,9 @@ def assemble(
     )
     _check_records(records, defences, settings)
     shadow_is_member = units.halves(shadow_key, records.units, num_models=settings.shadows)
-    inputs, trainings = _trainings(records, settings, train, log)
+    inputs, trainings = _trainings(
+        _keys.named(key, "defences"), records, shadow_is_member, defences, settings, train, log
+    )
     sensitive = None
     if settings.sensitive is not None:
         sensitive = _attribute.prepare(
@@ -141,13 +144,16 @@ def assemble(
         records.units,
         store=_assessment.Store(_below(folders.checkpoints, "attacks")),
     )
+    after_training = [defence for defence in defences if defence.algorithm is None]
     entries: list[Entry] = []
     subjects_of_classes: list[Subject] = []
     models_started = time.monotonic()
+    model_keys += [_keys.named(key, each.name) for each in trainings[len(model_keys) :]]
     for i, (model_key, each) in enumerate(zip(model_keys, trainings, strict=True)):
         left = _time_left(time.monotonic() - models_started, done=i, total=len(trainings))
         log(f"{each.name}: training the target and {settings.shadows} shadow models{left}")
         train_key, attack_key, game_key = jax.random.split(model_key, 3)
+        judged = np.ones(len(records.pool), bool) if each.is_judged is None else each.is_judged
         subject = each.run(
             train_key,
             records=records,
@@ -158,13 +164,13 @@ def assemble(
         examined = examine(
             attack_key,
             subject,
-            defences=() if each.is_private else defences,
+            defences=() if each.is_private or each.is_judged is not None else after_training,
             attacks=_table_for_logits(settings) if attacks is None else attacks,
-            unit=records.units,
+            unit=records.units.subset(judged),
             delta=_AUDIT_DELTA if settings.delta is None else settings.delta,
             relation=_COIN_RELATION,
             keep_inputs=settings.keep_inputs,
-            sensitive=sensitive,
+            sensitive=sensitive and sensitive._replace(imputed=sensitive.imputed[judged]),
             folders=folders,
             log=log,
         )
@@ -232,7 +238,7 @@ def assemble_outputs(
     if settings.trains:
         raise ValueError("Expected settings with scores or predict, got none.")
     defences = _defences(settings, num_classes=None)
-    _refuse_releases(defences, "outputs, whose model the report does not have")
+    _check_outputs_only(defences, "outputs, whose model the report does not have")
     if settings.scores is None:
         subject, described = _predicted.load(settings, log=log)
     else:
@@ -352,7 +358,7 @@ def examine(
         entries.append(
             Entry(
                 name=name,
-                defence=None if defence is None else defence.title,
+                defence=subject.defence if defence is None else defence.title,
                 training=subject.training,
                 promise=subject.promise,
                 utility=_assessment.utility(*(tested or (evidence, subject.is_member)), unit),
@@ -418,12 +424,14 @@ class _Training(NamedTuple):
 
     play: `play(key, ...) -> game`; None without DP.
     audit: `audit(key, ...) -> canary audit`; None if the loss of one example is not known.
+    is_judged: records on which a model with a defence in its training is attacked; None without.
     """
 
     name: str
     run: Callable[..., Subject]
     play: Callable[..., findings.Game] | None
     audit: Callable[..., findings.CanaryAudit] | None
+    is_judged: Bool[np.ndarray, " n"] | None = None
 
     @property
     def is_private(self) -> bool:
@@ -456,7 +464,10 @@ def _with_additions(
 
 
 def _trainings(
+    key: PRNGKeyArray,
     records: partition.Partition,
+    shadow_is_member: Bool[np.ndarray, "m n"],
+    defences: Sequence[Defence],
     settings: Settings,
     train: _user_training.Train | None,
     log: _Log,
@@ -484,6 +495,20 @@ def _trainings(
             delta = _AUDIT_DELTA if settings.delta is None else settings.delta
             audit = functools.partial(_canaries.audit_training, **parts, delta=delta)
         trainings.append(_Training(recipe.name, run, play, audit))
+    for defence in defences:
+        if defence.algorithm is not None:
+            recipe = _defended.recipe(
+                _keys.named(key, defence.title),
+                defence,
+                network=network,
+                records=records,
+                shadow_is_member=shadow_is_member,
+                settings=settings,
+            )
+            run = functools.partial(
+                _training.train, recipe=recipe, network=network, settings=settings
+            )
+            trainings.append(_Training(recipe.name, run, None, None, recipe.is_judged))
     return _networks.inputs(records.pool, settings), trainings
 
 
@@ -491,8 +516,6 @@ def _defences(settings: Settings, *, num_classes: int | None) -> list[Defence]:
     defences = [from_text(text) for text in settings.defence]
     titles = [defence.title for defence in defences]
     for defence in defences:
-        if defence.algorithm is not None:
-            raise ValueError(f"Expected defences after training, got {defence.title!r}.")
         if defence.output_guarantee is not None and num_classes is not None:
             defence.output_guarantee(num_classes)  # raises before models are trained
         if titles.count(defence.title) > 1:
@@ -520,9 +543,10 @@ def _check_records(
         )
 
 
-def _refuse_releases(defences: Sequence[Defence], subject: str) -> None:
+def _check_outputs_only(defences: Sequence[Defence], subject: str) -> None:
+    """Refuses defences of trainings and of parameters."""
     for defence in defences:
-        if defence.release is not None:
+        if defence.release is not None or defence.algorithm is not None:
             raise ValueError(f"Expected no {defence.name} defence for {subject}.")
 
 

@@ -313,6 +313,8 @@ class Training:
     sampling_prob: probability of a record in Poisson sampling; None for batches of `batch_size`
       records.
     noise_multiplier, clip_norm, target_epsilon: parameters of DP-SGD; None without DP.
+    reference_records: number of records that the attacker in the training of each model compares
+      with its members; None without such an attacker.
     """
 
     model: str
@@ -325,6 +327,7 @@ class Training:
     clip_norm: _NonNegative | None
     target_epsilon: _NonNegative | None
     batch_size: _Count | None = None
+    reference_records: _Count | None = None
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)

@@ -110,7 +110,8 @@ class Settings:
     private models are trained by class-level DP-SGD, on data with at least 20 classes."""
     defence: tuple[str, ...] = ()
     """Defence(s) of the model without DP, as NAME or NAME:ARG=VALUE,ARG=VALUE, such as
-    dirichlet:k=10,eta=0.01,b=0.1,delta=1e-5 or gaussian:sigma=0.01,pairs=20."""
+    dirichlet:k=10,eta=0.01,b=0.1,delta=1e-5, gaussian:sigma=0.01,pairs=20 or
+    adversarial:weight=3."""
     shadows: int = 16
     """Number of shadow models; even and at least 4."""
     width: int | None = None

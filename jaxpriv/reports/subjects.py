@@ -38,6 +38,7 @@ class Subject(NamedTuple):
     sample_pairs: `sample_pairs(key, num_pairs)`, distances of the parameters on pairs of
       neighbouring data sets that the target was not trained on; None without a training.
     predict_one: that model as a JAX function of one input, for attacks that need its gradients.
+    defence: title of a defence in the training; None without one.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Subject(NamedTuple):
     release: Callable[[PRNGKeyArray, Release], "Outputs"] | None = None
     sample_pairs: Callable[[PRNGKeyArray, int], SampledPairs] | None = None
     predict_one: inversion.Predict | None = None
+    defence: str | None = None
 
 
 Outputs = tuple[Evidence, tuple[Evidence, Bool[np.ndarray, " n"]] | None]

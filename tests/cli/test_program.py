@@ -70,3 +70,18 @@ def test_an_interrupted_command_is_one_line(capsys, monkeypatch):
     monkeypatch.setitem(program._RUN, report.Report, interrupted)
     status, out, err = run(capsys, "report", "--no-dp")
     assert (status, out, err) == (130, "", "interrupted; --resume continues the report\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("report --defence a --no-dp --defence b", "report --no-dp --defence a b"),
+        ("report --defence=a --epsilon 2 8 --defence b c", "report --defence a b c --epsilon 2 8"),
+        ("report --epsilon 2 --epsilon -8 --seed 3", "report --seed 3 --epsilon 2 -8"),
+        ("report --label x --defence", "report --label x --defence"),
+        ("attack --defence a --defence b", "attack --defence a --defence b"),
+    ],
+)
+def test_values_of_a_repeated_option_are_joined(words, expected):
+    """The parser alone would drop all but the last."""
+    assert program._joined(words.split()) == expected.split()

@@ -275,6 +275,8 @@ def test_classes_of_a_folder_are_its_folders(capsys, tmp_path, by_hand):
         "--no-dp --unit group",
         "--no-dp --defence nothing",
         "--no-dp --defence top_k:k=0",
+        "--no-dp --defence top_k:k=0 --defence label_only",
+        "--no-dp --defence adversarial:weight=0",
         "--epsilon -2 --delta 1e-4 --relation replace_one",
         "--epsilon 2 --delta 4 --relation replace_one",
         "--scores none.npz",

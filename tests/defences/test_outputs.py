@@ -83,7 +83,7 @@ def test_hiding_all_but_the_label_leaves_the_gap_attack():
     [
         (
             "nothing",
-            "defence to be one of dirichlet, gaussian, label_only, rounding, temperature, top_k",
+            "defence to be one of adversarial, dirichlet, gaussian, label_only, rounding",
         ),
         ("top_k", "top_k:k=NUMBER, got 'top_k'"),
         ("top_k:k=2,k=3", "top_k:k=NUMBER, got 'top_k:k=2,k=3'"),
