@@ -3,14 +3,24 @@
 Each takes one example or a batch, and keeps no state beside its parameters.
 """
 
-from jaxpriv.models import actor_critic, cnn, membership, mlp, rnn, seq2seq, transformer
+from jaxpriv.models import (
+    actor_critic,
+    cnn,
+    decoding,
+    membership,
+    mlp,
+    rnn,
+    seq2seq,
+    transformer,
+)
 from jaxpriv.models.actor_critic import ActorCritic
 from jaxpriv.models.cnn import CNN
+from jaxpriv.models.decoding import Decoded, beam_search, greedy
 from jaxpriv.models.membership import MembershipNet, RecurrentMembershipNet
 from jaxpriv.models.mlp import MLP
 from jaxpriv.models.rnn import RNN
 from jaxpriv.models.seq2seq import Seq2Seq
-from jaxpriv.models.transformer import Classifier
+from jaxpriv.models.transformer import Classifier, Transformer
 
 __all__ = [
     "CNN",
@@ -18,11 +28,16 @@ __all__ = [
     "RNN",
     "ActorCritic",
     "Classifier",
+    "Decoded",
     "MembershipNet",
     "RecurrentMembershipNet",
     "Seq2Seq",
+    "Transformer",
     "actor_critic",
+    "beam_search",
     "cnn",
+    "decoding",
+    "greedy",
     "membership",
     "mlp",
     "rnn",
