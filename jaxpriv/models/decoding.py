@@ -62,8 +62,10 @@ def greedy(
       >>> from jaxpriv import models
       >>> model = models.Seq2Seq(num_source_tokens=5, num_target_tokens=6, embedding=2, hidden=2)
       >>> source = jnp.array([1, 4, 2])
-      >>> params = model.init(jax.random.key(0), source, jnp.int32(3), source)
-      >>> greedy(model, params, source, jnp.int32(3), max_length=4, bos=1, eos=2).tokens.shape
+      >>> params = jax.eval_shape(model.init, jax.random.key(0), source, jnp.int32(3), source)
+      >>> def decode(params):
+      ...     return greedy(model, params, source, jnp.int32(3), max_length=4, bos=1, eos=2)
+      >>> jax.eval_shape(decode, params).tokens.shape
       (4,)
     """
     return beam_search(
@@ -133,9 +135,11 @@ def beam_search(
       >>> from jaxpriv import models
       >>> model = models.Seq2Seq(num_source_tokens=5, num_target_tokens=6, embedding=2, hidden=2)
       >>> source = jnp.array([1, 4, 2])
-      >>> params = model.init(jax.random.key(0), source, jnp.int32(3), source)
+      >>> params = jax.eval_shape(model.init, jax.random.key(0), source, jnp.int32(3), source)
       >>> sizes = {"width": 3, "max_length": 4, "bos": 1, "eos": 2}
-      >>> beam_search(model, params, source, jnp.int32(3), **sizes).tokens.shape
+      >>> def decode(params):
+      ...     return beam_search(model, params, source, jnp.int32(3), **sizes)
+      >>> jax.eval_shape(decode, params).tokens.shape
       (4,)
     """
     _check.positive_int(width=width, max_length=max_length)

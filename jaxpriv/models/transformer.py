@@ -97,8 +97,8 @@ class Transformer(nn.Module):
       ...     num_source_tokens=20, num_target_tokens=30, width=8, num_layers=1, num_heads=2
       ... )
       >>> source, target = jnp.zeros(7, jnp.int32), jnp.zeros(5, jnp.int32)
-      >>> params = model.init(jax.random.key(0), source, jnp.int32(7), target)
-      >>> model.apply(params, source, jnp.int32(7), target).shape
+      >>> params = jax.eval_shape(model.init, jax.random.key(0), source, jnp.int32(7), target)
+      >>> jax.eval_shape(model.apply, params, source, jnp.int32(7), target).shape
       (5, 30)
     """
 
