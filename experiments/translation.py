@@ -127,7 +127,7 @@ class Piece:
     weight_decay: float = 0.0
     max_length: int = 40
     min_count: int = 3
-    widths: tuple[int, ...] = (14, 18, 24)
+    widths: tuple[int, ...] = (16, 24)
     top: int = 50
     beams: int = 1
     parts: int = 1

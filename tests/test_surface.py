@@ -127,7 +127,7 @@ def test_the_dependencies_are_what_the_library_imports():
 
 
 def test_the_extras_are_what_tests_experiments_and_data_need():
-    tests = imported_distributions(ROOT.parent / "tests") - CORE
+    tests = imported_distributions(ROOT.parent / "tests") - CORE - declared("text")
     # The import hook names beartype, and of axe-playwright-python a single file is read.
     assert tests == declared("test") - TOOLS - {"beartype", "axe-playwright-python"}
     benchmarks = imported_distributions(ROOT.parent / "experiments") - CORE

@@ -5,6 +5,7 @@ Each takes one example or a batch, and keeps no state beside its parameters.
 
 from jaxpriv.models import (
     actor_critic,
+    bert,
     cnn,
     decoding,
     membership,
@@ -14,6 +15,7 @@ from jaxpriv.models import (
     transformer,
 )
 from jaxpriv.models.actor_critic import ActorCritic
+from jaxpriv.models.bert import Bert, BertTranslator, load_bert
 from jaxpriv.models.cnn import CNN
 from jaxpriv.models.decoding import Decoded, beam_search, greedy
 from jaxpriv.models.membership import MembershipNet, RecurrentMembershipNet
@@ -27,6 +29,8 @@ __all__ = [
     "MLP",
     "RNN",
     "ActorCritic",
+    "Bert",
+    "BertTranslator",
     "Classifier",
     "Decoded",
     "MembershipNet",
@@ -35,9 +39,11 @@ __all__ = [
     "Transformer",
     "actor_critic",
     "beam_search",
+    "bert",
     "cnn",
     "decoding",
     "greedy",
+    "load_bert",
     "membership",
     "mlp",
     "rnn",

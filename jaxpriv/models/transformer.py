@@ -1,7 +1,8 @@
 """Transformers for sequences of tokens: a classifier, and an encoder and decoder for translation.
 
 In the shapes below `s` counts tokens of the source, `t` tokens of the target, `k` the keys of an
-attention, `w` the width, `v` the tokens of the target vocabulary and `l` the blocks of the decoder.
+attention, `w` the width, `e` that of the encoder, `v` the tokens of the target vocabulary and `l`
+the blocks of the decoder.
 """
 
 from typing import NamedTuple
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-__all__ = ["Cache", "Classifier", "Transformer"]
+__all__ = ["Cache", "Classifier", "Decoder", "Transformer"]
 
 _HIDDEN_FACTOR = 4
 """Width of the hidden layer of a block, in widths of the model."""
@@ -72,6 +73,105 @@ class Cache(NamedTuple):
     values: Float[Array, "l t w"]
 
 
+class Decoder(nn.Module):
+    """Decoder of a transformer, for any encoder.
+
+    num_tokens: size of the vocabulary.
+    width: width w of all layers but the hidden ones; a multiple of `num_heads`, and even.
+    num_layers: number of blocks.
+    num_heads: number of attention heads.
+    hidden: width of the hidden layer of a block.
+    dropout: rate of dropout on embeddings and on the output of every layer of a block.
+    max_length: largest number of tokens that `step` decodes.
+    """
+
+    num_tokens: int
+    width: int
+    num_layers: int
+    num_heads: int
+    hidden: int
+    dropout: float
+    max_length: int
+
+    def setup(self) -> None:
+        sizes = (self.width, self.num_heads, self.hidden, self.dropout)
+        self.embed = nn.Embed(self.num_tokens, self.width)
+        self.blocks = [_DecoderBlock(*sizes) for _ in range(self.num_layers)]
+        self.norm = nn.LayerNorm()
+        self.output = nn.Dense(self.num_tokens)
+        self.drop = nn.Dropout(self.dropout)
+
+    def start(self, encoded: Float[Array, "s e"]) -> tuple[Cache, Float[Array, "l 2 s w"]]:
+        """Prepares the decoding of a source.
+
+        Args:
+          encoded: outputs of the encoder.
+
+        Returns:
+          The state before the first token, and the keys and values of the source in each block.
+        """
+        memory = jnp.stack([jnp.stack(block.cross.keys_values(encoded)) for block in self.blocks])
+        empty = jnp.zeros((self.num_layers, self.max_length, self.width), memory.dtype)
+        return Cache(jnp.int32(0), empty, empty), memory
+
+    def __call__(
+        self,
+        target: Int[Array, " t"],
+        memory: Float[Array, "l 2 s w"],
+        source_length: Int[Array, ""],
+        *,
+        deterministic: bool = True,
+    ) -> Float[Array, "t v"]:
+        """Computes the logits of the token after each token of the target.
+
+        Args:
+          target: tokens of the target, the first of which starts the sentence.
+          memory: keys and values of the source.
+          source_length: number of real tokens of the source.
+          deterministic: whether dropout is left out.
+
+        Returns:
+          Logits [t, v] of the following tokens.
+        """
+        x = _embed(self.embed, target, jnp.arange(len(target)))
+        x = self.drop(x, deterministic=deterministic)
+        is_earlier = jnp.tril(jnp.ones((len(target), len(target)), bool))
+        is_source = jnp.arange(memory.shape[2]) < source_length
+        for block, cross in zip(self.blocks, memory, strict=True):
+            x, _ = block(x, cross, is_earlier, is_source, deterministic)
+        return self.output(self.norm(x))
+
+    def step(
+        self,
+        carry: Cache,
+        token: Int[Array, ""],
+        memory: Float[Array, "l 2 s w"],
+        source_length: Int[Array, ""],
+    ) -> tuple[Cache, Float[Array, " v"]]:
+        """Decodes one token, as the step of a translation model.
+
+        Args:
+          carry: state of the decoder.
+          token: last token of the target so far.
+          memory: keys and values of the source.
+          source_length: number of real tokens of the source.
+
+        Returns:
+          The next state, and the logits of the next token.
+        """
+        x = _embed(self.embed, token[None], carry.position[None])
+        is_earlier = (jnp.arange(self.max_length) <= carry.position)[None]
+        is_source = jnp.arange(memory.shape[2]) < source_length
+        pasts = []
+        for i, block in enumerate(self.blocks):
+            past = carry.keys[i], carry.values[i]
+            x, past = block(x, memory[i], is_earlier, is_source, True, past, carry.position)
+            pasts.append(past)
+        keys, values = (jnp.stack(parts) for parts in zip(*pasts, strict=True))
+        logits = self.output(self.norm(x))[0]
+        return Cache(carry.position + 1, keys, values), logits
+
+
 class Transformer(nn.Module):
     """Transformer encoder and decoder, for translation.
 
@@ -112,14 +212,20 @@ class Transformer(nn.Module):
     max_length: int = 64
 
     def setup(self) -> None:
-        self.embed_source = nn.Embed(self.num_source_tokens, self.width)
-        self.embed_target = nn.Embed(self.num_target_tokens, self.width)
         sizes = (self.width, self.num_heads, self.hidden, self.dropout)
+        self.embed_source = nn.Embed(self.num_source_tokens, self.width)
         self.encoder = [_EncoderBlock(*sizes) for _ in range(self.num_layers)]
-        self.decoder = [_DecoderBlock(*sizes) for _ in range(self.num_layers)]
-        self.encoder_norm, self.decoder_norm = nn.LayerNorm(), nn.LayerNorm()
-        self.output = nn.Dense(self.num_target_tokens)
+        self.norm = nn.LayerNorm()
         self.drop = nn.Dropout(self.dropout)
+        self.decoder = Decoder(
+            num_tokens=self.num_target_tokens,
+            width=self.width,
+            num_layers=self.num_layers,
+            num_heads=self.num_heads,
+            hidden=self.hidden,
+            dropout=self.dropout,
+            max_length=self.max_length,
+        )
 
     def __call__(
         self,
@@ -141,13 +247,7 @@ class Transformer(nn.Module):
           Logits [t, v] of the following tokens.
         """
         _, memory = self.encode(source, source_length, deterministic=deterministic)
-        x = self._embed(self.embed_target, target, jnp.arange(len(target)))
-        x = self.drop(x, deterministic=deterministic)
-        is_earlier = jnp.tril(jnp.ones((len(target), len(target)), bool))
-        is_source = jnp.arange(len(source)) < source_length
-        for block, cross in zip(self.decoder, memory, strict=True):
-            x, _ = block(x, cross, is_earlier, is_source, deterministic)
-        return self.output(self.decoder_norm(x))
+        return self.decoder(target, memory, source_length, deterministic=deterministic)
 
     def encode(
         self, source: Int[Array, " s"], length: Int[Array, ""], *, deterministic: bool = True
@@ -163,15 +263,12 @@ class Transformer(nn.Module):
           The state from which the decoder starts, and the keys and values of the source that each
           block of the decoder attends to.
         """
-        x = self._embed(self.embed_source, source, jnp.arange(len(source)))
+        x = _embed(self.embed_source, source, jnp.arange(len(source)))
         x = self.drop(x, deterministic=deterministic)
         is_source = jnp.arange(len(source)) < length
         for block in self.encoder:
             x = block(x, is_source, deterministic)
-        x = self.encoder_norm(x)
-        memory = jnp.stack([jnp.stack(block.cross.keys_values(x)) for block in self.decoder])
-        empty = jnp.zeros((self.num_layers, self.max_length, self.width), x.dtype)
-        return Cache(jnp.int32(0), empty, empty), memory
+        return self.decoder.start(self.norm(x))
 
     def step(
         self,
@@ -191,23 +288,7 @@ class Transformer(nn.Module):
         Returns:
           The next state, and the logits of the next token.
         """
-        x = self._embed(self.embed_target, token[None], carry.position[None])
-        is_earlier = (jnp.arange(self.max_length) <= carry.position)[None]
-        is_source = jnp.arange(memory.shape[2]) < source_length
-        pasts = []
-        for i, block in enumerate(self.decoder):
-            past = carry.keys[i], carry.values[i]
-            x, past = block(x, memory[i], is_earlier, is_source, True, past, carry.position)
-            pasts.append(past)
-        keys, values = (jnp.stack(parts) for parts in zip(*pasts, strict=True))
-        logits = self.output(self.decoder_norm(x))[0]
-        return Cache(carry.position + 1, keys, values), logits
-
-    def _embed(
-        self, table: nn.Embed, tokens: Int[Array, " t"], positions: Int[Array, " t"]
-    ) -> Float[Array, "t w"]:
-        x = table(tokens)
-        return x * jnp.asarray(self.width**0.5, x.dtype) + _sinusoids(positions, self.width)
+        return self.decoder.step(carry, token, memory, source_length)
 
 
 class _Attention(nn.Module):
@@ -220,7 +301,7 @@ class _Attention(nn.Module):
         self.query, self.key = nn.Dense(self.width), nn.Dense(self.width)
         self.value, self.out = nn.Dense(self.width), nn.Dense(self.width)
 
-    def keys_values(self, x: Float[Array, "k w"]) -> tuple[Float[Array, "k w"], Array]:
+    def keys_values(self, x: Float[Array, "k e"]) -> tuple[Float[Array, "k w"], Array]:
         return self.key(x), self.value(x)
 
     def __call__(
@@ -301,6 +382,14 @@ class _DecoderBlock(nn.Module):
         x = x + self.drop(attended, deterministic=deterministic)
         hidden = self.feed_forward(self.feed_forward_norm(x))
         return x + self.drop(hidden, deterministic=deterministic), (keys, values)
+
+
+def _embed(
+    table: nn.Embed, tokens: Int[Array, " t"], positions: Int[Array, " t"]
+) -> Float[Array, "t w"]:
+    x = table(tokens)
+    scale = jnp.asarray(table.features**0.5, x.dtype)
+    return x * scale + _sinusoids(positions, table.features)
 
 
 def _sinusoids(positions: Int[Array, " t"], width: int) -> Float[Array, "t w"]:
