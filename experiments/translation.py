@@ -10,6 +10,7 @@ sentences.
 
 import dataclasses
 import functools
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -187,9 +188,9 @@ def _load(
         warnings.simplefilter("ignore")  # repeated pairs are left out
         read = data.load_pairs(corpus)
         test = None if test_split is None else data.load_pairs(corpus, split=test_split)
-    words = tuple(
-        data.Vocabulary.build(side, min_count=min_count, lower=True)
-        for side in (read.source, read.target)
+    words = (
+        data.Vocabulary.build(read.source, min_count=min_count, lower=True),
+        data.Vocabulary.build(read.target, min_count=min_count, lower=True),
     )
     first = dict(reversed(list(zip(read.source, read.target, strict=True))))
     unique = list(reversed(first.items()))
@@ -450,13 +451,16 @@ def is_right(judged: Judged, name: str) -> np.ndarray:
 
 
 def balanced_accuracy(right: np.ndarray, is_member: np.ndarray) -> list[float]:
-    """Computes the mean of the rates on both sides, with a 95 % interval of each side's error."""
+    """Computes the mean of the rates on both sides with its 95 % interval.
+
+    The distances of the ends of the two Clopper-Pearson intervals are added as errors are (MOVER).
+    """
     sides = [right[is_member], right[~is_member]]
-    rates = [intervals.share(side, confidence=0.95) for side in sides]
-    half = [np.hypot(*(rate.value - rate.lower for rate in rates)) / 2]
-    half += [np.hypot(*(rate.upper - rate.value for rate in rates)) / 2]
-    mean = (rates[0].value + rates[1].value) / 2
-    return [mean, float(mean - half[0]), float(mean + half[1])]
+    first, second = (intervals.share(side, confidence=0.95) for side in sides)
+    mean = (first.value + second.value) / 2
+    below = math.hypot(first.value - first.lower, second.value - second.lower) / 2
+    above = math.hypot(first.upper - first.value, second.upper - second.value) / 2
+    return [mean, mean - below, mean + above]
 
 
 def measure(judged: Judged) -> dict[str, Any]:
