@@ -102,7 +102,8 @@ class Piece:
     corpus: name of the pairs, for `data.load_pairs`.
     test_split: split for BLEU; None reserves pairs of the training split.
     size: number of pairs of the training of each model.
-    stages: numbers of epochs after which a model is attacked, increasing.
+    stages: increasing numbers of epochs after which a model can be attacked; the training is
+      stored after each, so pieces with equal first stages share it.
     judged: largest number of members, and of non-members, that an attack judges or learns from.
     tested: number of sentences for BLEU.
     batch_size, learning_rate, weight_decay: of Adam; the decay is an L2 penalty.
@@ -120,7 +121,7 @@ class Piece:
     corpus: str = "multi30k"
     test_split: str | None = "test_2016_flickr"
     size: int = 2000
-    stages: tuple[int, ...] = (20,)
+    stages: tuple[int, ...] = (10, 20)
     judged: int = 1000
     tested: int = 500
     batch_size: int = 64
@@ -285,12 +286,16 @@ def train(piece: Piece, kind: Kind, role: str, seed: int) -> tuple[Any, ...]:
 def _schedule(piece: Piece, members: np.ndarray) -> list[tuple[str, np.ndarray, int]]:
     """Lists the stages, or the parts: a name, the pairs, and the total number of steps after it."""
     if piece.parts == 1:
-        return [(f"{epochs}-epochs", members, epochs * piece.epoch) for epochs in piece.stages]
+        starts = (0, *piece.stages[:-1])
+        return [
+            (f"epochs-{start}-to-{end}", members, end * piece.epoch)
+            for start, end in zip(starts, piece.stages, strict=True)
+        ]
     (epochs,) = piece.stages
     size = piece.size // piece.parts
     return [
         (
-            f"part-{i + 1}-of-{piece.parts}",
+            f"part-{i + 1}-of-{piece.parts}-{epochs}-epochs",
             members[i * size : (i + 1) * size],
             (i + 1) * epochs * piece.epoch,
         )

@@ -32,7 +32,10 @@ def test_parts_are_trained_on_in_the_order_of_the_members():
         (list(range(110, 120)), 12),
     ]
     staged = dataclasses.replace(piece, parts=1, stages=(1, 4))
-    assert [steps for _, _, steps in translation._schedule(staged, members)] == [4, 16]
+    assert [(name, steps) for name, _, steps in translation._schedule(staged, members)] == [
+        ("epochs-0-to-1", 4),
+        ("epochs-1-to-4", 16),
+    ]
 
 
 def judged(first, second, truth):

@@ -33,7 +33,7 @@ PRESETS = {
         by_time=translation.SMOKE, by_order=None, kind=translation.SMALL_KINDS["RNN"]
     ),
     "cpu": Settings(
-        by_time=Piece(stages=(5, 10, 20, 40), tested=300),
+        by_time=Piece(stages=(10, 20, 40), tested=300),
         by_order=Piece(parts=5, stages=(10,), tested=200),
     ),
     "paper": Settings(

@@ -29,9 +29,9 @@ class Settings:
 
 PRESETS = {
     "smoke": Settings(piece=translation.SMOKE, kinds=translation.SMALL_KINDS),
-    "cpu": Settings(piece=Piece(stages=(5, 10, 20, 30), tested=300), kinds=translation.KINDS),
+    "cpu": Settings(piece=Piece(stages=(10, 20, 40), tested=300), kinds=translation.KINDS),
     "paper": Settings(
-        piece=Piece(size=13_000, stages=(5, 10, 20, 30, 40), tested=1000), kinds=translation.KINDS
+        piece=Piece(size=13_000, stages=(5, 10, 20, 30, 50), tested=1000), kinds=translation.KINDS
     ),
 }
 

@@ -36,7 +36,7 @@ PRESETS = {
         piece=Piece(tested=300), penalties=(0.0, 1e-5, 1e-4, 1e-3), kinds=translation.KINDS
     ),
     "paper": Settings(
-        piece=Piece(size=13_000, tested=1000),
+        piece=Piece(size=13_000, stages=(20,), tested=1000),
         penalties=(0.0, 1e-6, 1e-5, 1e-4, 1e-3),
         kinds=translation.KINDS,
     ),
