@@ -3,7 +3,7 @@
     corpus --rows--> victim, shadow model --outputs--> PVMIA, PRMIA and baselines --judge--> rows
 
 The victim and the shadow model are trained on disjoint pairs of the corpus, and an attack on the
-victim's outputs learns from those of the shadow model. All share one vocabulary, that of the whole
+victim's outputs learns from those of the shadow model. All share one vocabulary, that of the full
 corpus, or a word that is unknown would give a non-member away. In the shapes below `n` counts
 sentences.
 """

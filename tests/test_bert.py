@@ -71,11 +71,11 @@ def test_outputs_are_those_of_the_forward_pass(tmp_path, prefix):
     weights = write(tmp_path, prefix=prefix)
     model, params = models.load_bert(tmp_path)
     apply = oracles.quick_jit(model.apply)
-    found = apply(params, jnp.asarray(IDS), jnp.int32(4))
+    result = apply(params, jnp.asarray(IDS), jnp.int32(4))
     expected = oracles.bert(weights, IDS, num_layers=2, num_heads=3, epsilon=1e-6)
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+    np.testing.assert_allclose(result, expected, atol=1e-4)
     padded = apply(params, jnp.append(jnp.asarray(IDS), jnp.array([3, 3])), jnp.int32(4))
-    np.testing.assert_allclose(padded[:4], found, atol=1e-5)
+    np.testing.assert_allclose(padded[:4], result, atol=1e-5)
     with pytest.raises(ValueError, match="at most 7 tokens, got 8"):
         model.apply(params, jnp.zeros(8, jnp.int32), jnp.int32(8))
 
@@ -88,11 +88,11 @@ def test_minilm_is_that_of_the_forward_pass():
         pytest.skip("needs minilm in JAXPRIV_DATA")
     model, params = models.load_bert(folder)
     ids = np.array([101, 1037, 3899, 3216, 1999, 1996, 4586, 1012, 102])
-    found = jax.jit(model.apply)(params, jnp.asarray(ids), jnp.int32(len(ids)))
+    result = jax.jit(model.apply)(params, jnp.asarray(ids), jnp.int32(len(ids)))
     weights = safetensors.load_file(folder / "model.safetensors")
     sizes = {"num_layers": model.num_layers, "num_heads": model.num_heads}
     expected = oracles.bert(weights, ids, **sizes, epsilon=model.epsilon)
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+    np.testing.assert_allclose(result, expected, atol=1e-4)
 
 
 def test_a_decoder_on_the_encoder_translates_step_by_step_as_with_teacher_forcing(tmp_path):

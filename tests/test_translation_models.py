@@ -139,7 +139,7 @@ def test_one_beam_is_greedy_and_two_are_the_slow_search(trained, sequences):
 
     def prefix(tokens):
         """Probability of the beginning: the sum over all translations that have it."""
-        parts = [p for whole, p in sequences.items() if whole[: len(tokens)] == tokens]
+        parts = [p for full, p in sequences.items() if full[: len(tokens)] == tokens]
         return float(np.logaddexp.reduce(parts))
 
     greedy = models.greedy(model, params, SOURCE, jnp.int32(4), max_length=T, bos=BOS, eos=EOS)
@@ -155,11 +155,11 @@ def test_sentences_of_a_batch_are_decoded_each_for_itself(trained):
     def decode(source, length):
         return models.greedy(model, params, source, length, max_length=T, bos=BOS, eos=EOS)
 
-    together = jax.jit(jax.vmap(decode))(sources, lengths)
+    batched = jax.jit(jax.vmap(decode))(sources, lengths)
     for i in range(2):
         alone = decode(sources[i], lengths[i])
-        assert together.tokens[i].tolist() == alone.tokens.tolist()
-        assert together.log_prob[i] == pytest.approx(float(alone.log_prob), rel=1e-4)
+        assert batched.tokens[i].tolist() == alone.tokens.tolist()
+        assert batched.log_prob[i] == pytest.approx(float(alone.log_prob), rel=1e-4)
 
 
 def test_a_cache_that_is_too_short_is_refused():
@@ -198,11 +198,11 @@ def test_ghost_norms_of_padded_sentences_are_those_of_explicit_gradients(small):
     )
     mask = jnp.array([True, True, False])
     grad = grads.clipped_grad(sentence_loss, clip_norm=0.5)
-    found = oracles.quick_jit(grad)(params, batch, mask, jax.random.key(1))
+    result = oracles.quick_jit(grad)(params, batch, mask, jax.random.key(1))
     expected = oracles.clipped_sum(
         sentence_loss, params, batch, mask, jax.random.key(1), clip_norm=0.5
     )
-    oracles.assert_same_sum(found, expected, rtol=1e-4)
+    oracles.assert_same_sum(result, expected, rtol=1e-4)
     explained = grad.explain(
         params, jax.tree.map(lambda leaf: leaf[0], batch), jax.random.key(1), batch_size=3
     )

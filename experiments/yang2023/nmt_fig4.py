@@ -60,7 +60,7 @@ def plots(record: dict[str, Any]) -> dict[str, str]:
 def table(record: dict[str, Any]) -> str:
     """Formats all rows, the entropies and the test."""
     entropies = common.text_table(
-        ("entropy in nats", "members", "others"),
+        ("entropy in nats", "members", "non-members"),
         (
             (
                 f"{row['kind']}, {row['epochs']} epochs",

@@ -240,7 +240,7 @@ def load_bert(folder: str | os.PathLike[str], *, dropout: float = 0.1) -> tuple[
     for path, leaf in leaves:
         name, is_kernel = _published_name([key.key for key in path[1:]])
         if name not in weights:
-            raise ValueError(f"Expected the weight {name} in {folder}, found none.")
+            raise ValueError(f"Expected the weight {name} in {folder}, got none.")
         array = weights.pop(name)
         array = array.T if is_kernel else array
         if array.shape != leaf.shape:

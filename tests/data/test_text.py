@@ -419,3 +419,40 @@ def test_phrases_of_a_package_serve_without_data(tmp_path, monkeypatch):
             data.load_pairs("humanize", **given)
     layouts.lay(tmp_path / "humanize", {"train.en": b"a\n", "train.fr": b"un\n"})
     assert data.load_pairs("humanize").source == ("un",)
+
+
+def test_word_pieces_are_padded_and_cut_with_their_end(tmp_path):
+    content = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "Whitespace"},
+        "post_processor": {
+            "type": "BertProcessing",
+            "sep": ["[SEP]", 2],
+            "cls": ["[CLS]", 1],
+        },
+        "decoder": None,
+        "model": {
+            "type": "WordPiece",
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+            "vocab": {"[PAD]": 0, "[CLS]": 1, "[SEP]": 2, "[UNK]": 3, "dog": 4, "##s": 5, "run": 6},
+        },
+    }
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(content))
+    rows = data.pad_word_pieces(["dogs run", "run", "cat dogs dogs"], path, max_length=5)
+    assert rows.tokens.tolist() == [[1, 4, 5, 6, 2], [1, 6, 2, 0, 0], [1, 3, 4, 5, 2]]
+    assert rows.mask.sum(axis=1).tolist() == [5, 3, 5]
+    assert rows.is_cut.tolist() == [False, False, True]
+    with pytest.raises(ValueError, match="max_length >= 2"):
+        data.pad_word_pieces(["run"], path, max_length=1)
+    for damaged in (b"{}", b"\xff", None):
+        path.write_bytes(damaged) if damaged is not None else path.unlink()
+        with pytest.raises(ValueError, match="Expected") as caught:
+            data.pad_word_pieces(["run"], path, max_length=5)
+        assert "\n" not in str(caught.value)

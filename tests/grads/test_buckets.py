@@ -46,8 +46,8 @@ def test_clipped_sums_and_norms_are_those_without_buckets(problem, make, rows, k
     (key,) = keys(1)
     expected = oracles.clipped_sum(loss, w, batch, mask, key, clip_norm=0.8)
     assert (expected[1] > 0.8).any()
-    found = jax.jit(make(loss, clip_norm=0.8, buckets=buckets(rows=rows)))(w, batch, mask, key)
-    oracles.assert_same_sum(found, expected)
+    result = jax.jit(make(loss, clip_norm=0.8, buckets=buckets(rows=rows)))(w, batch, mask, key)
+    oracles.assert_same_sum(result, expected)
 
 
 def test_values_keep_their_rows(problem, keys):

@@ -30,9 +30,9 @@ def test_bleu_is_the_geometric_mean_of_clipped_precisions():
         "the man rides a horse on a green hill",
         "two dogs run through the snow quickly now",
     ]
-    found = text.bleu(translations, references)
-    assert found.score == pytest.approx(slow_bleu(translations, references), rel=1e-6)
-    assert "tok:13a" in found.signature
+    result = text.bleu(translations, references)
+    assert result.score == pytest.approx(slow_bleu(translations, references), rel=1e-6)
+    assert "tok:13a" in result.signature
     assert text.bleu(references, references).score == pytest.approx(100)
 
 

@@ -38,12 +38,12 @@ def test_lengths_are_those_of_the_sentences(pairs):
 
 def test_the_loss_is_the_mean_over_the_tokens_of_the_translation(pairs, params):
     first = jax.tree.map(lambda leaf: leaf[0], pairs)
-    found = translation.loss(MODEL)(params, first, jax.random.key(1))
+    result = translation.loss(MODEL)(params, first, jax.random.key(1))
     logits = translation.reference_logits(MODEL, params, first)
     log_p = jax.nn.log_softmax(logits)
     tokens = first.target[1:4]
     expected = -np.mean([log_p[i, token] for i, token in enumerate(tokens)])
-    assert float(found) == pytest.approx(float(expected), rel=1e-5)
+    assert float(result) == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_dropout_draws_from_the_key(pairs, params):
