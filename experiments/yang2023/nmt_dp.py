@@ -118,8 +118,8 @@ def prepare(settings: Settings) -> Task:
     members = _take(encoded[0], order[: settings.size])
     rest = encoded[1] if split else _take(encoded[0], order[settings.size :])
     if settings.bert is None:
-        sizes = {"width": 4, "num_layers": 1, "num_heads": 1, "hidden": 4}
-        bert, pretrained = models.Bert(num_tokens=len(english), **sizes), None
+        bert = models.Bert(num_tokens=len(english), width=4, num_layers=1, num_heads=1, hidden=4)
+        pretrained = None
     else:
         bert, pretrained = models.load_bert(folder)
     decoder = transformer.Decoder(
