@@ -43,7 +43,7 @@ clean:                          ## remove what the other targets made
 
 .venv/.ready-test: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,data]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,data,text]'
 	touch $@ .venv/.ready .venv/.ready-data
 
 .venv/.ready-docs: pyproject.toml

@@ -1,8 +1,10 @@
 """Samplers: the records of each batch, and the matching event for the accountant.
 
 Every sampler draws `(indices, mask)` of a static shape, so that a training step compiles once;
-rows with mask False are padding. In the shapes below `b` is the capacity of a batch of records, `n`
-counts records, `classes` the classes or subclasses and `rows` the records of the largest one.
+rows with mask False are padding. Records of different lengths are drawn whatever their lengths;
+`grads.LengthBuckets` cuts the padding of the rows of a batch afterwards. In the shapes below `b` is
+the capacity of a batch of records, `n` counts records, `classes` the classes or subclasses and
+`rows` the records of the largest one.
 """
 
 import functools

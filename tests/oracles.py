@@ -86,3 +86,37 @@ def assert_lowers(function, *args):
 def unhooked(function):
     """The function without the tests' type checks: what a user who passes a wrong type meets."""
     return inspect.unwrap(function)
+
+
+def bert(weights, ids, *, num_layers, num_heads, epsilon):
+    """Forward pass of a BERT encoder from its published weights, in float64."""
+    from scipy import special
+
+    w = {name: np.asarray(array, np.float64) for name, array in weights.items()}
+
+    def dense(x, name):
+        return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
+
+    def norm(x, name):
+        centred = x - x.mean(axis=-1, keepdims=True)
+        scale = np.sqrt((centred**2).mean(axis=-1, keepdims=True) + epsilon)
+        return centred / scale * w[f"{name}.weight"] + w[f"{name}.bias"]
+
+    x = w["embeddings.word_embeddings.weight"][ids]
+    x = x + w["embeddings.position_embeddings.weight"][: len(ids)]
+    x = norm(x + w["embeddings.token_type_embeddings.weight"][0], "embeddings.LayerNorm")
+    for layer in (f"encoder.layer.{i}" for i in range(num_layers)):
+        parts = [
+            np.split(dense(x, f"{layer}.attention.self.{part}"), num_heads, axis=1)
+            for part in ("query", "key", "value")
+        ]
+        heads = []
+        for query, key, value in zip(*parts, strict=True):
+            scores = query @ key.T / math.sqrt(query.shape[1])
+            heads.append(special.softmax(scores, axis=1) @ value)
+        attended = dense(np.concatenate(heads, axis=1), f"{layer}.attention.output.dense")
+        x = norm(x + attended, f"{layer}.attention.output.LayerNorm")
+        hidden = dense(x, f"{layer}.intermediate.dense")
+        hidden = hidden * (1 + special.erf(hidden / math.sqrt(2))) / 2
+        x = norm(x + dense(hidden, f"{layer}.output.dense"), f"{layer}.output.LayerNorm")
+    return x

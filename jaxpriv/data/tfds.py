@@ -18,8 +18,9 @@ import numpy as np
 from jaxtyping import Int, Shaped
 
 from jaxpriv import _files
+from jaxpriv.data.text import Pairs
 
-__all__ = ["Classification", "find_prepared", "load"]
+__all__ = ["Classification", "find_prepared", "load", "load_pairs"]
 
 _NAME = re.compile(r"(?P<set>\w+)(/(?P<config>\w[\w.-]*))?(:(?P<version>\d+\.\d+\.\d+))?")
 
@@ -85,6 +86,69 @@ def load(
         if key not in dict(_flatten(info.features)):
             raise ValueError(f"Expected one of {names} as a column of {name}, got {key!r}.")
     return _as_classification(_read_columns(opened, keys), *keys)
+
+
+def load_pairs(
+    name: str,
+    *,
+    languages: tuple[str, str] = ("fr", "en"),
+    split: str = "train",
+    data_dir: str | os.PathLike[str] | None = None,
+) -> Pairs:
+    """Reads a prepared parallel corpus, such as WMT14, without downloading anything.
+
+    Args:
+      name: TFDS name, such as "wmt14_translate/fr-en".
+      languages: columns of source and target.
+      split: TFDS split, such as "train[:50000]" or "test".
+      data_dir: folder of prepared data sets; see `find_prepared`.
+
+    Returns:
+      The aligned sentences.
+
+    Raises:
+      ValueError: as for `load`, or if a column is missing or is not UTF-8 text.
+
+    References:
+      Bojar et al., Findings of the 2014 Workshop on Statistical Machine Translation, 2014 (WMT14).
+
+    Example:
+      >>> pairs = load_pairs("wmt14_translate/fr-en", split="train[:9]")  # doctest: +SKIP
+      >>> len(pairs)  # doctest: +SKIP
+      9
+    """
+    if languages[0] == languages[1]:
+        raise ValueError(f"Expected two languages, got {', '.join(languages)}.")
+    opened = _open(name, split, data_dir)
+    names = [key for key, _ in _flatten(opened.builder.info.features)]
+    for language in languages:
+        if language not in names:
+            raise ValueError(
+                f"Expected one of {', '.join(names)} as a column of {name}, got {language!r}."
+            )
+    table = _read_columns(opened, languages)
+    source, target = (_as_sentences(table, language) for language in languages)
+    return Pairs(
+        source=source,
+        target=target,
+        languages=languages,
+        name=table.name,
+        split=split,
+        origin=f"TFDS {table.name}, {table.source}",
+    )
+
+
+def _as_sentences(table: "_Columns", column: str) -> tuple[str, ...]:
+    values = table.columns[column]
+    if values.ndim != 1 or not all(isinstance(value, bytes) for value in values):
+        raise ValueError(
+            f"Expected a sentence per record as {column} of {table.name}, "
+            f"got {values.dtype} of shape {values.shape}."
+        )
+    try:
+        return tuple(value.decode() for value in values)
+    except UnicodeDecodeError as e:
+        raise ValueError(f"Expected UTF-8 as {column} of {table.name}: {e.reason}.") from None
 
 
 def find_prepared(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> Path | None:

@@ -6,17 +6,19 @@ In the shapes below `n` counts sentences, `t` tokens and `b` rows of a batch.
 import functools
 import hashlib
 import json
+import os
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int
 
-from jaxpriv import _check
+from jaxpriv import _check, _files
 
 __all__ = [
     "BOS",
@@ -29,6 +31,7 @@ __all__ = [
     "Vocabulary",
     "batches_by_length",
     "pad",
+    "pad_word_pieces",
     "tokenise",
 ]
 
@@ -236,6 +239,53 @@ def pad(sentences: Sequence[str], vocabulary: Vocabulary, *, max_length: int) ->
         tokens[i, : len(ids)] = ids[:max_length]
     tokens[is_cut, -1] = EOS
     return Padded(tokens, tokens != PAD, is_cut)
+
+
+def pad_word_pieces(
+    sentences: Sequence[str], tokenizer: str | os.PathLike[str], *, max_length: int
+) -> Padded:
+    """Encodes sentences by the tokeniser of a pretrained model, such as BERT's word pieces.
+
+    Args:
+      sentences: texts.
+      tokenizer: file tokenizer.json of the tokenizers library; its special tokens start and end a
+        sentence. Its padding and truncation are not used.
+      max_length: number of tokens per row; >= 2.
+
+    Returns:
+      Ids, mask, and which sentences were cut, as from `pad`; the padding is 0.
+
+    Raises:
+      ValueError: if max_length is below 2, the file is missing or damaged, or tokenizers is not
+        installed.
+
+    Example:
+      >>> rows = pad_word_pieces(["A dog."], "tokenizer.json", max_length=6)  # doctest: +SKIP
+      >>> rows.tokens.tolist()  # doctest: +SKIP
+      [[101, 1037, 3899, 1012, 102, 0]]
+    """
+    _check.positive_int(max_length=max_length)
+    if max_length < 2:
+        raise ValueError(f"Expected max_length >= 2, got max_length={max_length}.")
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise ValueError("Expected the package tokenizers: pip install 'jaxpriv[text]'.") from None
+    try:
+        model = Tokenizer.from_str(_files.read_bytes(Path(tokenizer)).decode())
+    except Exception as e:  # tokenizers raises Exception itself
+        raise ValueError(f"Expected a tokenizer at {tokenizer}: {_files.one_line(e)}.") from None
+    model.no_padding()
+    model.no_truncation()
+    encoded = [encoding.ids for encoding in model.encode_batch(list(sentences))]
+    tokens = np.zeros((len(encoded), max_length), np.int32)
+    lengths = np.array([len(ids) for ids in encoded], np.int32)
+    for row, ids in zip(tokens, encoded, strict=True):
+        row[: len(ids)] = ids[:max_length]
+        if len(ids) > max_length:
+            row[-1] = ids[-1]
+    mask = np.arange(max_length) < lengths[:, None]
+    return Padded(tokens, mask, lengths > max_length)
 
 
 class Batch(NamedTuple):

@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, PRNGKeyArray, PyTree
 from jaxpriv import _check, _convolutions, _tree
 from jaxpriv._types import Batch, Example, Keys, Loss, Params
 from jaxpriv.grads import _ghost_cost, _ghost_plan
+from jaxpriv.grads.buckets import LengthBuckets
 
 MicrobatchSize = int | Literal["auto"] | None
 """Number of rows processed at a time; None: all; "auto": by the caches of the platform."""
@@ -22,6 +23,19 @@ def check_size(microbatch_size: object) -> None:
     """Raises ValueError unless the size is a whole number >= 1, "auto" or None."""
     if microbatch_size not in (None, "auto"):
         _check.positive_int(microbatch_size=microbatch_size)
+
+
+def check_buckets(buckets: object, microbatch_size: object) -> None:
+    """Raises ValueError unless buckets are None, or LengthBuckets without a microbatch_size."""
+    if buckets is None:
+        return
+    if not isinstance(buckets, LengthBuckets):
+        raise ValueError(f"Expected LengthBuckets as buckets, got {type(buckets).__name__}.")
+    if microbatch_size is not None:
+        raise ValueError(
+            f"Expected microbatch_size=None with buckets, which have rows={buckets.rows}, "
+            f"got microbatch_size={microbatch_size}."
+        )
 
 
 def suggested_size(
@@ -64,9 +78,63 @@ def accumulate(
     Returns:
       The sum over the batch, and the entries of all rows in order; 0 in skipped pieces.
     """
-    rows = mask.shape[0]
-    if size >= rows:
+    if size >= mask.shape[0]:
         return sum_rows(batch, mask, keys)
+
+    def sum_piece(batch, mask, keys, shapes):
+        return jax.lax.cond(mask.any(), sum_rows, lambda *_: _tree.zeros(shapes), batch, mask, keys)
+
+    return _sum_pieces(sum_rows, sum_piece, batch, mask, keys, size)
+
+
+def accumulate_by_length(
+    sum_rows: Callable[[Batch, Bool[Array, " _"], Keys], tuple[PyTree, PyTree]],
+    batch: Batch,
+    mask: Bool[Array, " b"],
+    keys: Keys,
+    *,
+    buckets: LengthBuckets,
+) -> tuple[PyTree, PyTree]:
+    """Sums over a batch as `accumulate` does, with each piece cut to the width that it needs.
+
+    Args:
+      sum_rows: as for `accumulate`; the sum must not depend on padding.
+      batch: pytree with leading axis b.
+      mask: which rows are real.
+      keys: one for each row.
+      buckets: widths, and the number of rows of a piece.
+
+    Returns:
+      The sum over the batch, and the entries of all rows in order.
+    """
+    widths = jnp.array(buckets.widths, jnp.int32)
+
+    def lengths_of(batch, mask):
+        return jnp.where(mask, jax.vmap(buckets.length)(batch).astype(jnp.int32), -1)
+
+    def cut_to(width):
+        def sum_cut(batch, mask, keys):
+            cut = jax.vmap(lambda example: buckets.cut(example, width))(batch)
+            return sum_rows(cut, mask, keys)
+
+        return sum_cut
+
+    def sum_piece(batch, mask, keys, shapes):
+        branches = [lambda *_: _tree.zeros(shapes), *map(cut_to, buckets.widths), sum_rows]
+        fitting = jnp.searchsorted(widths, lengths_of(batch, mask).max())
+        index = jnp.where(mask.any(), fitting + 1, 0)
+        return jax.lax.switch(index, branches, batch, mask, keys)
+
+    order = jnp.argsort(-lengths_of(batch, mask))
+    batch, mask, keys = _tree.take((batch, mask, keys), order)
+    size = min(buckets.rows, mask.shape[0])
+    total, entries = _sum_pieces(sum_rows, sum_piece, batch, mask, keys, size)
+    return total, _tree.take(entries, jnp.argsort(order))
+
+
+def _sum_pieces(sum_rows, sum_piece, batch, mask, keys, size):
+    """Scans over pieces of `size` rows; `sum_piece` also takes the shapes of its result."""
+    rows = mask.shape[0]
     count = -(-rows // size)
     # The last piece is filled with rows from the start, which the mask excludes.
     wrapped = jnp.arange(count * size) % rows
@@ -75,9 +143,7 @@ def accumulate(
 
     def add(total, piece):
         (batch, keys), mask = piece
-        subtotal, entries = jax.lax.cond(
-            mask.any(), sum_rows, lambda *_: _tree.zeros(shapes), batch, mask, keys
-        )
+        subtotal, entries = sum_piece(batch, mask, keys, shapes)
         return jax.tree.map(jnp.add, total, subtotal), entries
 
     first = jax.tree.map(lambda x: x[0], (*pieces, real))

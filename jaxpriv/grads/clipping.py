@@ -6,6 +6,7 @@
 In the shapes below `b` counts the rows of a padded batch.
 """
 
+import functools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,6 +27,7 @@ from jaxpriv.grads import (
 )
 from jaxpriv.grads._microbatching import MicrobatchSize
 from jaxpriv.grads._per_example import SMALLEST_CLIP_NORM, ClippedSum
+from jaxpriv.grads.buckets import LengthBuckets
 
 __all__ = ["ClippedGrad", "clipped_grad", "explicit_clipped_grad"]
 
@@ -39,6 +41,7 @@ class ClippedGrad:
     microbatch_size: number of rows processed at a time; None processes all, "auto" chooses by the
       memory that an example takes and the caches of the platform.
     method: "ghost", or "explicit" for per-example gradients of every leaf.
+    buckets: widths to which rows are cut; None processes all rows at full width.
 
     Example:
       >>> import jax.numpy as jnp
@@ -51,6 +54,7 @@ class ClippedGrad:
     clip_norm: Scalar
     microbatch_size: MicrobatchSize
     method: Literal["ghost", "explicit"]
+    buckets: LengthBuckets | None = None
 
     def sensitivity(self, relation: Relation) -> Scalar:
         """Returns the sensitivity of the total, in the Euclidean norm.
@@ -137,19 +141,28 @@ class ClippedGrad:
             return ClippedSum(zeros, jnp.zeros(0)), jnp.zeros(0)
         keys = jax.random.split(key, mask.shape[0])
         with nn.intercept_methods(_refuse_batch_statistics):
-            plan = _ghost_plan.make_plan(self.loss, params, *_ghost.one_row(batch, keys))
-
-            def sum_rows(batch, mask, keys):
-                clipped, values = self._sum_clipped(plan, params, batch, mask, keys)
-                return clipped.total, (clipped.norms, values)
-
-            size = self._rows_at_a_time(plan, mask.shape[0])
-            total, (norms, values) = _microbatching.accumulate(
-                sum_rows, batch, mask, keys, size=size
-            )
+            total, (norms, values) = self._accumulate(params, batch, mask, keys)
         return ClippedSum(total, norms), jnp.where(mask, values, 0)
 
+    def _accumulate(self, params, batch, mask, keys):
+        def sum_rows(batch, mask, keys, plan=None):
+            # The plan depends on the shapes of an example.
+            plan = plan or _ghost_plan.make_plan(self.loss, params, *_ghost.one_row(batch, keys))
+            clipped, values = self._sum_clipped(plan, params, batch, mask, keys)
+            return clipped.total, (clipped.norms, values)
+
+        if self.buckets is not None:
+            return _microbatching.accumulate_by_length(
+                sum_rows, batch, mask, keys, buckets=self.buckets
+            )
+        plan = _ghost_plan.make_plan(self.loss, params, *_ghost.one_row(batch, keys))
+        sum_rows = functools.partial(sum_rows, plan=plan)
+        size = self._rows_at_a_time(plan, mask.shape[0])
+        return _microbatching.accumulate(sum_rows, batch, mask, keys, size=size)
+
     def _rows_at_a_time(self, plan: _ghost_plan.Plan, rows: int) -> int:
+        if self.buckets is not None:
+            return min(self.buckets.rows, rows)
         if self.microbatch_size == "auto":
             return _ghost_cost.microbatch_size(plan.working_set, rows)
         return min(self.microbatch_size or rows, rows)
@@ -165,7 +178,11 @@ class ClippedGrad:
 
 
 def clipped_grad(
-    loss: Loss, *, clip_norm: float, microbatch_size: MicrobatchSize = None
+    loss: Loss,
+    *,
+    clip_norm: float,
+    microbatch_size: MicrobatchSize = None,
+    buckets: LengthBuckets | None = None,
 ) -> ClippedGrad:
     """Clips the gradient of each example to clip_norm and sums them, for any JAX loss.
 
@@ -189,12 +206,14 @@ def clipped_grad(
       clip_norm: C; finite and at least 1e-12, below which norms of float32 gradients underflow.
       microbatch_size: number of rows processed at a time, which bounds memory; "auto" chooses by
         the caches, which on a CPU is often faster than the full batch. The result is the same.
+      buckets: widths to which rows of different lengths are cut, instead of microbatch_size.
 
     Returns:
       The clipped-gradient function.
 
     Raises:
-      ValueError: if clip_norm or microbatch_size is out of range.
+      ValueError: if clip_norm or microbatch_size is out of range, or both microbatch_size and
+        buckets are given.
 
     References:
       Abadi et al., Deep Learning with Differential Privacy, 2016, Algorithm 1.
@@ -209,11 +228,15 @@ def clipped_grad(
       >>> [round(float(entry), 3) for entry in clipped.total]
       [0.6, 1.3]
     """
-    return _clipped_grad(loss, clip_norm, microbatch_size, "ghost")
+    return _clipped_grad(loss, clip_norm, microbatch_size, "ghost", buckets)
 
 
 def explicit_clipped_grad(
-    loss: Loss, *, clip_norm: float, microbatch_size: MicrobatchSize = None
+    loss: Loss,
+    *,
+    clip_norm: float,
+    microbatch_size: MicrobatchSize = None,
+    buckets: LengthBuckets | None = None,
 ) -> ClippedGrad:
     """Clips as `clipped_grad` does, but forms every per-example gradient.
 
@@ -224,6 +247,7 @@ def explicit_clipped_grad(
       loss: as for `clipped_grad`.
       clip_norm: as for `clipped_grad`.
       microbatch_size: as for `clipped_grad`.
+      buckets: as for `clipped_grad`.
 
     Returns:
       The clipped-gradient function.
@@ -238,16 +262,21 @@ def explicit_clipped_grad(
       >>> grad(jnp.zeros(2), x, jnp.ones(2, bool), jax.random.key(0)).norms.tolist()
       [5.0, 0.5]
     """
-    return _clipped_grad(loss, clip_norm, microbatch_size, "explicit")
+    return _clipped_grad(loss, clip_norm, microbatch_size, "explicit", buckets)
 
 
-def _clipped_grad(loss, clip_norm, microbatch_size, method) -> ClippedGrad:
+def _clipped_grad(loss, clip_norm, microbatch_size, method, buckets) -> ClippedGrad:
     _check.positive(clip_norm=clip_norm)
     if clip_norm < SMALLEST_CLIP_NORM:
         raise ValueError(f"Expected clip_norm >= {SMALLEST_CLIP_NORM}, got clip_norm={clip_norm}.")
     _microbatching.check_size(microbatch_size)
+    _microbatching.check_buckets(buckets, microbatch_size)
     return ClippedGrad(
-        loss=loss, clip_norm=float(clip_norm), microbatch_size=microbatch_size, method=method
+        loss=loss,
+        clip_norm=float(clip_norm),
+        microbatch_size=microbatch_size,
+        method=method,
+        buckets=buckets,
     )
 
 

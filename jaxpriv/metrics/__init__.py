@@ -1,6 +1,6 @@
 """Metrics of membership attacks, with confidence intervals."""
 
-from jaxpriv.metrics import accuracy, image, intervals, roc, slices, verdict
+from jaxpriv.metrics import accuracy, image, intervals, roc, slices, text, verdict
 from jaxpriv.metrics.accuracy import attack_accuracy, gap_baseline
 from jaxpriv.metrics.roc import at_fpr, at_threshold, membership, roc_curve
 
@@ -16,5 +16,6 @@ __all__ = [
     "roc",
     "roc_curve",
     "slices",
+    "text",
     "verdict",
 ]

@@ -11,6 +11,7 @@ from jaxpriv.training import (
     many,
     shadows,
     stateful,
+    translation,
 )
 from jaxpriv.training._step import DpsgdInfo, State
 from jaxpriv.training.adaptive import AdaptiveState, adaptive_dpsgd
@@ -22,6 +23,7 @@ from jaxpriv.training.class_level import class_dpsgd
 from jaxpriv.training.loop import Evaluation, History, fit
 from jaxpriv.training.many import ManyInfo, Strategy, fit_many
 from jaxpriv.training.stateful import BatchLoss, Variables, stateful_sgd
+from jaxpriv.training.translation import SentencePair
 
 __all__ = [
     "AdaptiveState",
@@ -36,6 +38,7 @@ __all__ = [
     "History",
     "ManyInfo",
     "SavedCheckpoint",
+    "SentencePair",
     "SgdInfo",
     "State",
     "Strategy",
@@ -58,4 +61,5 @@ __all__ = [
     "shadows",
     "stateful",
     "stateful_sgd",
+    "translation",
 ]

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jaxpriv import _check
 from jaxpriv._types import Batch, Loss, Params, Sampler
-from jaxpriv.grads import ClippedGrad, MicrobatchSize, _microbatching
+from jaxpriv.grads import ClippedGrad, LengthBuckets, MicrobatchSize, _microbatching
 from jaxpriv.training import _arguments, _step
 from jaxpriv.training._step import State
 
@@ -83,6 +83,7 @@ def sgd(
     sampler: Sampler,
     *,
     microbatch_size: MicrobatchSize = None,
+    buckets: LengthBuckets | None = None,
 ) -> Algorithm:
     """Minimises a loss by the mean gradient of each batch, without privacy.
 
@@ -91,6 +92,7 @@ def sgd(
       optimizer: any optax transformation.
       sampler: any sampler; the mean is taken over the rows that it draws.
       microbatch_size: number of rows processed at a time, or "auto", as for `clipped_grad`.
+      buckets: widths to which rows of different lengths are cut, instead of microbatch_size.
 
     Returns:
       The algorithm; its event is the non-private one.
@@ -112,6 +114,7 @@ def sgd(
     _arguments.check_optimizer(optimizer)
     _arguments.check_sampler(sampler)
     _microbatching.check_size(microbatch_size)
+    _microbatching.check_buckets(buckets, microbatch_size)
     if not callable(loss):
         raise ValueError(
             f"Expected loss(params, example, key) as a function, got {type(loss).__name__}."
@@ -129,17 +132,23 @@ def sgd(
     def update(key, state, batch, mask):
         keys, rows = jax.random.split(key, mask.shape[0]), mask.shape[0]
         size = rows if microbatch_size is None else microbatch_size
+
+        def sum_rows(batch, mask, keys):
+            grad = jax.grad(total_loss, has_aux=True)
+            return grad(state.params, batch, mask, keys)
+
         if size == "auto":
             example = jax.tree.map(lambda x: x[0], batch)
             size = _microbatching.suggested_size(
                 loss, state.params, example, keys[0], batch_size=rows
             )
 
-        def sum_rows(batch, mask, keys):
-            grad = jax.grad(total_loss, has_aux=True)
-            return grad(state.params, batch, mask, keys)
-
-        grads, losses = _microbatching.accumulate(sum_rows, batch, mask, keys, size=size)
+        if buckets is not None:
+            grads, losses = _microbatching.accumulate_by_length(
+                sum_rows, batch, mask, keys, buckets=buckets
+            )
+        else:
+            grads, losses = _microbatching.accumulate(sum_rows, batch, mask, keys, size=size)
         count = jnp.maximum(mask.sum(), 1)
         grads = jax.tree.map(lambda g: g / count.astype(g.dtype), grads)
         value = jnp.where(mask, losses, 0).sum() / count.astype(losses.dtype)

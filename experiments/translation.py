@@ -1,0 +1,720 @@
+"""Translation models from French to English, and attacks on the sentences of their training.
+
+    corpus --rows--> victim, shadow model --outputs--> PVMIA, PRMIA and baselines --judge--> rows
+
+The victim and the shadow model are trained on disjoint pairs of the corpus, and an attack on the
+victim's outputs learns from those of the shadow model. All share one vocabulary, that of the full
+corpus, or a word that is unknown would give a non-member away. In the shapes below `n` counts
+sentences.
+"""
+
+import dataclasses
+import functools
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from experiments import common, figures
+from jaxpriv import data, metrics, models, sampling, signals, training
+from jaxpriv.attacks import Training, sequence
+from jaxpriv.data import vocabulary
+from jaxpriv.metrics import intervals
+from jaxpriv.training import translation
+
+ATTACKS = {
+    **{attack.name: attack.title for attack in sequence.attacks() if attack.name != "lira"},
+    "reference_ratio": "ratio to the shadow model's probability",
+}
+"""Titles of the attacks; LiRA needs more shadow models than there are."""
+
+DECIDED = ("probability_vectors", "rank_histogram")
+"""PVMIA and PRMIA, which decide about a sentence; the other attacks only rank."""
+
+ATTACK_TRAINING = Training(steps=600, batch_size=64)
+"""About the paper's 20 epochs over 2,000 outputs."""
+
+BLOCK = 50
+"""Number of sentences that are translated or scored at a time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """Architecture of a translation model: that of the LSTM, or of the transformer if it has heads.
+
+    width: width of the decoder, and of all layers of a transformer.
+    embedding: width of the embeddings of an LSTM.
+    dropout: rate of dropout.
+    num_heads, num_layers, hidden: of the transformer; 0 for an LSTM.
+    """
+
+    width: int
+    dropout: float
+    embedding: int = 0
+    num_heads: int = 0
+    num_layers: int = 0
+    hidden: int = 0
+
+    def module(self, sizes: tuple[int, int], *, max_length: int) -> nn.Module:
+        """Returns the network for vocabularies of these sizes."""
+        num_source, num_target = sizes
+        if self.num_heads:
+            return models.Transformer(
+                num_source_tokens=num_source,
+                num_target_tokens=num_target,
+                width=self.width,
+                dropout=self.dropout,
+                num_heads=self.num_heads,
+                num_layers=self.num_layers,
+                hidden=self.hidden,
+                max_length=max_length,
+            )
+        return models.Seq2Seq(
+            num_source_tokens=num_source,
+            num_target_tokens=num_target,
+            embedding=self.embedding,
+            hidden=self.width,
+            dropout=self.dropout,
+        )
+
+
+LSTM = Kind(width=200, embedding=150, dropout=0.2)
+TRANSFORMER = Kind(width=128, num_heads=8, num_layers=3, hidden=384, dropout=0.1)
+KINDS = {"RNN": LSTM, "transformer": TRANSFORMER}
+SMALL_KINDS = {
+    "RNN": Kind(width=6, embedding=4, dropout=0.2),
+    "transformer": Kind(width=4, num_heads=1, num_layers=1, hidden=4, dropout=0.1),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """Sizes of an experiment.
+
+    corpus: name of the pairs, for `data.load_pairs`.
+    test_split: split for BLEU; None reserves pairs of the training split.
+    size: number of pairs of the training of each model.
+    stages: increasing numbers of epochs after which a model can be attacked; the training is
+      stored after each, so pieces with equal first stages share it.
+    judged: largest number of members, and of non-members, that an attack judges or learns from.
+    tested: number of sentences for BLEU.
+    batch_size, learning_rate, weight_decay: of Adam; the decay is an L2 penalty.
+    max_length: number of tokens of the longest sentences; pairs with longer ones are left out.
+    min_count: number of occurrences below which a word is unknown.
+    widths: widths of the length buckets; none for one width.
+    top: number of largest probabilities that an attack reads.
+    beams: number of beams of the search.
+    parts: number of parts of the training set that are trained on one after the other, `stages`
+      epochs each; 1 mixes all pairs.
+    attack, attack_width: options of the network of PVMIA.
+    resumable: whether trained models are stored below build/translation.
+    """
+
+    corpus: str = "multi30k"
+    test_split: str | None = "test_2016_flickr"
+    size: int = 2000
+    stages: tuple[int, ...] = (10, 20)
+    judged: int = 1000
+    tested: int = 500
+    batch_size: int = 64
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    max_length: int = 40
+    min_count: int = 3
+    widths: tuple[int, ...] = (16, 24)
+    top: int = 50
+    beams: int = 1
+    parts: int = 1
+    attack: Training = ATTACK_TRAINING
+    attack_width: int = 64
+    resumable: bool = True
+
+    @property
+    def epoch(self) -> int:
+        """Number of steps of an epoch over the pairs, or over a part of them."""
+        return max(1, round(self.size / self.parts / self.batch_size))
+
+
+SMOKE = Piece(
+    corpus="humanize",
+    test_split=None,
+    size=16,
+    stages=(1,),
+    judged=8,
+    tested=4,
+    batch_size=8,
+    max_length=8,
+    min_count=1,
+    widths=(),
+    top=2,
+    attack=Training(steps=2, batch_size=4),
+    attack_width=2,
+    resumable=False,
+)
+
+
+class Corpus(NamedTuple):
+    """Pairs of sentences as tokens.
+
+    pairs: pairs of the training split, [n].
+    tested: pairs for BLEU.
+    words: vocabularies of source and target.
+    num_left_out: number of pairs with a sentence that is empty, too long or a repetition.
+    """
+
+    pairs: translation.SentencePair
+    tested: translation.SentencePair
+    words: tuple[data.Vocabulary, data.Vocabulary]
+    num_left_out: int
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Sizes of the vocabularies."""
+        return len(self.words[0]), len(self.words[1])
+
+
+@functools.cache
+def _load(
+    corpus: str, test_split: str | None, max_length: int, min_count: int, tested: int
+) -> Corpus:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # repeated pairs are left out
+        read = data.load_pairs(corpus)
+        test = None if test_split is None else data.load_pairs(corpus, split=test_split)
+    words = (
+        data.Vocabulary.build(read.source, min_count=min_count, lower=True),
+        data.Vocabulary.build(read.target, min_count=min_count, lower=True),
+    )
+    first = dict(reversed(list(zip(read.source, read.target, strict=True))))
+    unique = list(reversed(first.items()))
+    pairs, is_cut = _encode(unique, words, max_length)
+    rows = np.random.default_rng(0).permutation(np.flatnonzero(~is_cut))
+    pairs = _take(pairs, rows)
+    if test is None:
+        reserved, pairs = _take(pairs, slice(0, tested)), _take(pairs, slice(tested, None))
+    else:
+        sentences = list(zip(test.source, test.target, strict=True))
+        encoded, is_cut = _encode(sentences, words, max_length)
+        reserved = _take(encoded, np.flatnonzero(~is_cut)[:tested])
+    return Corpus(pairs, reserved, words, len(read) - len(rows))
+
+
+def load(piece: Piece) -> Corpus:
+    """Reads the corpus of a piece; those without data of their own need JAXPRIV_DATA."""
+    return _load(piece.corpus, piece.test_split, piece.max_length, piece.min_count, piece.tested)
+
+
+def _encode(
+    sentences: Sequence[tuple[str, str]], words: tuple[Any, ...], max_length: int
+) -> tuple[translation.SentencePair, np.ndarray]:
+    """Encodes pairs; also returns which of them have an empty sentence or one that was cut."""
+    sides = [
+        data.pad(side, vocabulary, max_length=max_length)
+        for side, vocabulary in zip(zip(*sentences, strict=True), words, strict=True)
+    ]
+    pairs = translation.make_pairs(sides[0].tokens, sides[0].mask, sides[1].tokens, sides[1].mask)
+    is_empty = (pairs.source_length <= 2) | (pairs.target_length <= 2)
+    return pairs, sides[0].is_cut | sides[1].is_cut | is_empty
+
+
+def _take(pairs: Any, rows: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf[rows], pairs)
+
+
+def rows(piece: Piece, seed: int) -> dict[str, np.ndarray]:
+    """Draws the pairs of each role: members of victim and shadow model, and their non-members."""
+    count = len(load(piece).pairs.source_length)
+    needed = 2 * (piece.size + piece.judged)
+    if count < needed:
+        raise ValueError(f"Expected at least {needed} pairs in {piece.corpus}, got {count}.")
+    order = np.random.default_rng(seed).permutation(count)
+    ends = np.cumsum([piece.size, piece.size, piece.judged])
+    names = ("victim", "shadow", "victim_nonmembers", "shadow_nonmembers")
+    parts = np.split(order[:needed], ends)
+    return dict(zip(names, parts, strict=True))
+
+
+@functools.cache
+def algorithm(piece: Piece, kind: Kind) -> training.Algorithm:
+    """Returns the training of a kind by Adam, with gradients clipped to norm 10 (both papers)."""
+    model = kind.module(load(piece).sizes, max_length=piece.max_length)
+    optimizer = optax.chain(
+        optax.clip_by_global_norm(10.0),
+        optax.add_decayed_weights(piece.weight_decay),
+        optax.adam(piece.learning_rate),
+    )
+    size = piece.size // piece.parts
+    buckets = None
+    if piece.widths:
+        buckets = translation.buckets(widths=piece.widths, rows=piece.batch_size // 4)
+    sampler = sampling.fixed_batch(size, batch_size=min(piece.batch_size, size))
+    return training.sgd(translation.loss(model), optimizer, sampler, buckets=buckets)
+
+
+@functools.cache
+def train(piece: Piece, kind: Kind, role: str, seed: int) -> tuple[Any, ...]:
+    """Trains the victim or the shadow model; returns its parameters after each stage or part."""
+    corpus = load(piece)
+    model = kind.module(corpus.sizes, max_length=piece.max_length)
+    members = rows(piece, seed)[role]
+    init_key, run_key = jax.random.split(jax.random.key(2 * seed + (role == "shadow")))
+    first = jax.tree.map(jnp.asarray, _take(corpus.pairs, 0))
+    state = jax.jit(model.init)(init_key, *first[:3])
+    snapshots = []
+    for name, part, steps in _schedule(piece, members):
+        pairs = jax.tree.map(jnp.asarray, _take(corpus.pairs, part))
+        checkpoints = None
+        if piece.resumable:
+            folder = _folder(piece, kind, f"{role}-{seed}", name)
+            checkpoints = training.Checkpoints(directory=folder)
+        key = jax.random.fold_in(run_key, steps if piece.parts > 1 else 0)
+        state, _ = training.fit(
+            key, algorithm(piece, kind), state, pairs, steps=steps, checkpoints=checkpoints
+        )
+        snapshots.append(state.params)
+    return tuple(snapshots)
+
+
+def _schedule(piece: Piece, members: np.ndarray) -> list[tuple[str, np.ndarray, int]]:
+    """Lists the stages, or the parts: a name, the pairs, and the total number of steps after it."""
+    if piece.parts == 1:
+        starts = (0, *piece.stages[:-1])
+        return [
+            (f"epochs-{start}-to-{end}", members, end * piece.epoch)
+            for start, end in zip(starts, piece.stages, strict=True)
+        ]
+    (epochs,) = piece.stages
+    size = piece.size // piece.parts
+    return [
+        (
+            f"part-{i + 1}-of-{piece.parts}-{epochs}-epochs",
+            members[i * size : (i + 1) * size],
+            (i + 1) * epochs * piece.epoch,
+        )
+        for i in range(piece.parts)
+    ]
+
+
+def _folder(piece: Piece, kind: Kind, role: str, stage: str) -> Path:
+    sizes = dataclasses.asdict(kind)
+    label = "-".join(f"{value:g}" for value in sizes.values() if value)
+    decay = f"-decay-{piece.weight_decay:g}" if piece.weight_decay else ""
+    name = f"{piece.corpus}-{piece.size}-{label}{decay}-{role}"
+    return Path("build") / "translation" / name / stage
+
+
+@functools.cache
+def _scorer(model: nn.Module) -> Any:
+    @jax.jit
+    def score(params: Any, pairs: Any) -> tuple[jax.Array, jax.Array]:
+        logits = jax.vmap(lambda pair: translation.reference_logits(model, params, pair))(pairs)
+        log_p = jax.nn.log_softmax(logits)
+        return jnp.exp(log_p), -(jnp.exp(log_p) * log_p).sum(axis=-1)
+
+    return score
+
+
+class Scored(NamedTuple):
+    """Outputs of a model for the references of sentences.
+
+    outputs: what an attack reads.
+    entropies: mean entropy of the predictions of each sentence, in nats.
+    """
+
+    outputs: sequence.Outputs
+    entropies: np.ndarray
+
+
+def score(piece: Piece, kind: Kind, params: Any, chosen: np.ndarray) -> Scored:
+    """Queries a model with sentences, a block at a time, so that memory stays small."""
+    corpus = load(piece)
+    function = _scorer(kind.module(corpus.sizes, max_length=piece.max_length))
+    outputs, entropies = [], []
+    for start in range(0, len(chosen), BLOCK):
+        block = chosen[start : start + BLOCK]
+        pairs = _take(corpus.pairs, np.resize(block, BLOCK))  # one shape, one compilation
+        probabilities, entropy = (
+            np.asarray(leaf)[: len(block)] for leaf in function(params, pairs)
+        )
+        references, lengths = pairs.target[: len(block), 1:], pairs.target_length[: len(block)] - 1
+        reduced = sequence.reduce(
+            np.minimum(probabilities, 1.0), references, lengths, top=piece.top
+        )
+        outputs.append(reduced)
+        is_token = np.arange(references.shape[1]) < lengths[:, None]
+        entropies.append((entropy * is_token).sum(axis=1) / lengths)
+    return Scored(sequence.join(outputs), np.concatenate(entropies))
+
+
+@functools.cache
+def _translator(model: nn.Module, max_length: int, beams: int) -> Any:
+    def decode(params: Any, source: Any, length: Any) -> models.Decoded:
+        return models.beam_search(
+            model,
+            params,
+            source,
+            length,
+            width=beams,
+            max_length=max_length,
+            bos=vocabulary.BOS,
+            eos=vocabulary.EOS,
+            length_penalty=1.0 if beams > 1 else 0.0,
+        )
+
+    return jax.jit(jax.vmap(decode, in_axes=(None, 0, 0)))
+
+
+def translate(piece: Piece, kind: Kind, params: Any, pairs: Any) -> list[str]:
+    """Translates sentences, a block at a time."""
+    corpus = load(piece)
+    model = kind.module(corpus.sizes, max_length=piece.max_length)
+    function = _translator(model, piece.max_length, piece.beams)
+    count, texts = len(pairs.source_length), []
+    for start in range(0, count, BLOCK):
+        block = np.resize(np.arange(start, min(start + BLOCK, count)), BLOCK)
+        tokens = np.asarray(
+            function(params, pairs.source[block], pairs.source_length[block]).tokens
+        )
+        texts += [corpus.words[1].decode(row) for row in tokens[: count - start]]
+    return texts
+
+
+def bleu(piece: Piece, kind: Kind, params: Any, pairs: Any) -> float:
+    """Computes the BLEU of translations, in lower case and with unknown words as they are."""
+    references = [load(piece).words[1].decode(row) for row in pairs.target]
+    return metrics.text.bleu(translate(piece, kind, params, pairs), references).score
+
+
+class Judged(NamedTuple):
+    """Results of the attacks on a victim.
+
+    scores: scores of the sentences by name of the attack; those of `DECIDED` are log odds.
+    is_member: whether each sentence was in the training; members come first.
+    victim: outputs of the victim for the sentences.
+    """
+
+    scores: dict[str, np.ndarray]
+    is_member: np.ndarray
+    victim: Scored
+
+
+@functools.cache
+def judge(
+    piece: Piece, kind: Kind, seed: int, *, stage: int = -1, shadow: Kind | None = None
+) -> Judged:
+    """Attacks a victim after a stage of its training.
+
+    Args:
+      piece: sizes.
+      kind: architecture of the victim.
+      seed: number of the victim.
+      stage: index of the stage.
+      shadow: architecture of the shadow model; None takes that of the victim.
+    """
+    shadow = shadow or kind
+    roles = rows(piece, seed)
+    members = {role: _judged_members(piece, roles[role]) for role in ("victim", "shadow")}
+    num_members = len(members["victim"])
+    is_member = np.arange(num_members + piece.judged) < num_members
+    params = train(piece, shadow, "shadow", seed)[stage]
+    known = np.concatenate([members["shadow"], roles["shadow_nonmembers"]])
+    judged = np.concatenate([members["victim"], roles["victim_nonmembers"]])
+    victim = score(piece, kind, train(piece, kind, "victim", seed)[stage], judged)
+    evidence = sequence.Evidence(
+        outputs=victim.outputs,
+        num_tokens=load(piece).sizes[1],
+        known=score(piece, shadow, params, known).outputs,
+        known_is_member=is_member,
+    )
+    table = sequence.attacks(training=piece.attack, width=piece.attack_width)
+    scores = sequence.run_all(jax.random.key(seed), evidence, table=table)
+    without = score(piece, shadow, params, judged).outputs
+    scores["reference_ratio"] = signals.reference_ratio(
+        sequence.sequence_signals(victim.outputs), sequence.sequence_signals(without)
+    )
+    return Judged(scores, is_member, victim)
+
+
+def _judged_members(piece: Piece, members: np.ndarray) -> np.ndarray:
+    """Returns evenly spaced members, which are in the order of the parts of the training."""
+    if len(members) <= piece.judged:
+        return members
+    return members[np.linspace(0, len(members) - 1, piece.judged).astype(int)]
+
+
+def is_right(judged: Judged, name: str) -> np.ndarray:
+    """Returns whether an attack that decides is right about each sentence."""
+    return (judged.scores[name] > 0) == judged.is_member
+
+
+def balanced_accuracy(right: np.ndarray, is_member: np.ndarray) -> list[float]:
+    """Computes the mean of the rates on both sides with its 95 % interval.
+
+    The distances of the ends of the two Clopper-Pearson intervals are added as errors are (MOVER).
+    """
+    sides = [right[is_member], right[~is_member]]
+    first, second = (intervals.share(side, confidence=0.95) for side in sides)
+    mean = (first.value + second.value) / 2
+    below = math.hypot(first.value - first.lower, second.value - second.lower) / 2
+    above = math.hypot(first.upper - first.value, second.upper - second.value) / 2
+    return [mean, mean - below, mean + above]
+
+
+def measure(judged: Judged) -> dict[str, Any]:
+    """Measures every attack on a victim, and the entropy of its predictions on both sides."""
+    truth, attacks = judged.is_member, {}
+    for name, values in judged.scores.items():
+        point = metrics.at_fpr(values, truth, fpr=0.01, confidence=0.95)
+        auc = intervals.delong(values, truth, confidence=0.95)
+        attacks[name] = {
+            "auc": list(auc),
+            "tpr_at_1_percent_fpr": [point.tpr, *point.tpr_interval_at_fpr],
+            "resolvable": point.resolvable,
+        }
+        if name in DECIDED:
+            attacks[name]["accuracy"] = balanced_accuracy(is_right(judged, name), truth)
+    entropies = judged.victim.entropies
+    return {
+        "attacks": attacks,
+        "entropy": {
+            "member": float(entropies[truth].mean()),
+            "nonmember": float(entropies[~truth].mean()),
+        },
+    }
+
+
+def row(
+    piece: Piece, name: str, kind: Kind, seed: int, *, stage: int = -1, shadow: Kind | None = None
+) -> dict[str, Any]:
+    """Trains, translates and attacks: a row of a table."""
+    params = train(piece, kind, "victim", seed)[stage]
+    corpus = load(piece)
+    members = _take(corpus.pairs, rows(piece, seed)["victim"][: piece.tested])
+    return {
+        "kind": name,
+        "corpus": piece.corpus,
+        "size": piece.size,
+        "epochs": piece.stages[stage],
+        "seed": seed,
+        "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
+        "left_out": corpus.num_left_out,
+        "bleu": bleu(piece, kind, params, corpus.tested),
+        "bleu_of_members": bleu(piece, kind, params, members),
+        **measure(judge(piece, kind, seed, stage=stage, shadow=shadow)),
+    }
+
+
+def by_stage(piece: Piece, kinds: dict[str, Kind], seed: int = 0) -> list[dict[str, Any]]:
+    """Measures each kind after each stage of its training."""
+    return [
+        row(piece, name, kind, seed, stage=stage)
+        for name, kind in kinds.items()
+        for stage in range(len(piece.stages))
+    ]
+
+
+def by_part(piece: Piece, name: str, kind: Kind, seed: int = 0) -> list[dict[str, Any]]:
+    """Attacks a victim that was trained on the parts of its pairs one after the other.
+
+    A row has the balanced accuracy on the members of a part and all non-members, at the end of the
+    training, and BLEU of these members right after their part and at the end.
+    """
+    corpus, snapshots = load(piece), train(piece, kind, "victim", seed)
+    judged = judge(piece, kind, seed)
+    truth, num_members = judged.is_member, int(judged.is_member.sum())
+    part_of = np.arange(num_members) * piece.parts // num_members
+    parts = _schedule(piece, rows(piece, seed)["victim"])
+    result = []
+    for i, (_, members, _) in enumerate(parts):
+        counted = np.concatenate([part_of == i, ~truth[num_members:]])
+        members = _take(corpus.pairs, members[: piece.tested])
+        result.append(
+            {
+                "kind": name,
+                "size": piece.size,
+                "part": i + 1,
+                "bleu": bleu(piece, kind, snapshots[i], corpus.tested),
+                "bleu_of_members": bleu(piece, kind, snapshots[i], members),
+                "bleu_of_members_at_end": bleu(piece, kind, snapshots[-1], members),
+                "attacks": {
+                    attack: {
+                        "accuracy": balanced_accuracy(
+                            is_right(judged, attack)[counted], truth[counted]
+                        )
+                    }
+                    for attack in DECIDED
+                },
+            }
+        )
+    return result
+
+
+def compare(judged: Sequence[Judged], first: str, second: str) -> dict[str, Any]:
+    """Tests which of two attacks decides better, sentence by sentence over all victims.
+
+    The difference of the accuracies has Agresti and Min's interval, and the p-value is that of
+    McNemar's exact test. Sentences that one attack network judges count as independent.
+    """
+    from scipy import stats
+
+    right = [np.concatenate([is_right(each, name) for each in judged]) for name in (first, second)]
+    difference = intervals.paired_difference(right[0], right[1], confidence=0.95)
+    only_first, only_second = int((right[0] & ~right[1]).sum()), int((right[1] & ~right[0]).sum())
+    discordant = only_first + only_second
+    p_value = stats.binomtest(only_first, discordant, 0.5).pvalue if discordant else 1.0
+    return {
+        "first": first,
+        "second": second,
+        "difference": list(difference),
+        "p_value": float(p_value),
+        "winner": _winner(first, second, difference),
+    }
+
+
+def compare_kinds(piece: Piece, kinds: dict[str, Kind], seed: int = 0) -> dict[str, Any] | None:
+    """Tests whether PVMIA decides better about one of two architectures, sentence by sentence."""
+    if len(kinds) != 2:
+        return None
+    first, second = (is_right(judge(piece, kind, seed), DECIDED[0]) for kind in kinds.values())
+    difference = intervals.paired_difference(first, second, confidence=0.95)
+    return {"kinds": list(kinds), "difference": list(difference)}
+
+
+def _winner(first: str, second: str, difference: intervals.Share) -> str | None:
+    if difference.lower > 0:
+        return first
+    return second if difference.upper < 0 else None
+
+
+def examples(piece: Piece, kind: Kind, seed: int, *, count: int = 10) -> list[dict[str, str]]:
+    """Translates the first test sentences, to be read."""
+    corpus = load(piece)
+    pairs = _take(corpus.tested, slice(0, count))
+    translations = translate(piece, kind, train(piece, kind, "victim", seed)[-1], pairs)
+    return [
+        {
+            "source": corpus.words[0].decode(source),
+            "reference": corpus.words[1].decode(target),
+            "translation": text,
+        }
+        for source, target, text in zip(pairs.source, pairs.target, translations, strict=True)
+    ]
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Formats rows: BLEU, and accuracy and TPR of PVMIA and PRMIA."""
+    columns = (
+        "model", "pairs", "epochs", "seed", "BLEU", "of members",
+        *(f"{name} {what}" for name in ("PVMIA", "PRMIA") for what in ("accuracy", "TPR at 1 %")),
+    )  # fmt: skip
+    return common.text_table(
+        columns,
+        (
+            (
+                each["kind"],
+                f"{each['size']:,}",
+                str(each["epochs"]),
+                str(each["seed"]),
+                f"{each['bleu']:.1f}",
+                f"{each['bleu_of_members']:.1f}",
+                *(
+                    percent(each["attacks"][name][key])
+                    for name in DECIDED
+                    for key in ("accuracy", "tpr_at_1_percent_fpr")
+                ),
+            )
+            for each in rows
+        ),
+    )
+
+
+def table_by_part(rows: Sequence[dict[str, Any]]) -> str:
+    """Formats the rows of `by_part`."""
+    columns = ("model", "part", "BLEU", "of members", "of them at the end", "PVMIA, %", "PRMIA, %")
+    return common.text_table(
+        columns,
+        (
+            (
+                each["kind"],
+                str(each["part"]),
+                *(
+                    f"{each[f'bleu{which}']:.1f}"
+                    for which in ("", "_of_members", "_of_members_at_end")
+                ),
+                *(percent(each["attacks"][name]["accuracy"]) for name in DECIDED),
+            )
+            for each in rows
+        ),
+    )
+
+
+def table_of_aucs(rows: Sequence[dict[str, Any]]) -> str:
+    """Formats the AUC of every attack, a row for each model."""
+    return common.text_table(
+        ("AUC", *(ATTACKS[name] for name in rows[0]["attacks"])),
+        (
+            (
+                f"{each['kind']}, {each['size']:,} pairs, {each['epochs']} epochs, {each['seed']}",
+                *(cell(attack["auc"]) for attack in each["attacks"].values()),
+            )
+            for each in rows
+        ),
+    )
+
+
+def cell(triple: Sequence[float], *, factor: float = 1.0, digits: int = 2) -> str:
+    """Formats a number with its interval."""
+    value, low, high = (factor * number for number in triple)
+    return f"{value:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+
+
+def percent(triple: Sequence[float]) -> str:
+    """Formats a share with its interval, in percent."""
+    return cell(triple, factor=100, digits=0)
+
+
+def test_line(test: dict[str, Any]) -> str:
+    """Formats the result of `compare`."""
+    names = {"probability_vectors": "PVMIA", "rank_histogram": "PRMIA"}
+    first, second = (names[test[side]] for side in ("first", "second"))
+    winner = "neither wins" if test["winner"] is None else f"{names[test['winner']]} wins"
+    return (
+        f"accuracy of {first} minus {second}, percent: {percent(test['difference'])}, "
+        f"p = {test['p_value']:.3g}: {winner}"
+    )
+
+
+def kinds_line(test: dict[str, Any] | None) -> str:
+    """Formats the result of `compare_kinds`."""
+    if test is None:
+        return ""
+    first, second = test["kinds"]
+    difference = percent(test["difference"])
+    return f"accuracy of PVMIA on the {first} minus that on the {second}, percent: {difference}"
+
+
+def curves(
+    rows: Sequence[dict[str, Any]], x: str, series: str = "kind"
+) -> dict[str, list[figures.Line]]:
+    """Collects lines of BLEU and of both accuracies against a field of the rows."""
+    panels: dict[str, list[figures.Line]] = {"BLEU": [], "accuracy of PVMIA": []}
+    panels["accuracy of PRMIA"] = []
+    for name in dict.fromkeys(str(each[series]) for each in rows):
+        chosen = sorted((each for each in rows if str(each[series]) == name), key=lambda r: r[x])
+        places = [each[x] for each in chosen]
+        panels["BLEU"].append(figures.Line(name, places, [each["bleu"] for each in chosen]))
+        for title, attack in zip(("PVMIA", "PRMIA"), DECIDED, strict=True):
+            triples = [each["attacks"][attack]["accuracy"] for each in chosen]
+            line = figures.Line(
+                name, places, [t[0] for t in triples], [(t[1], t[2]) for t in triples]
+            )
+            panels[f"accuracy of {title}"].append(line)
+    return panels

@@ -1,0 +1,73 @@
+"""Figure 4 of yang2023, middle column: attacks on translation models, by training time.
+
+Run:       python -m experiments run yang2023/nmt_fig4 --preset cpu
+Time:      smoke 20 s, cpu not run yet (about 2 hours on one core; build/translation keeps what is
+           trained), paper not run yet
+Paper:     both networks reach about the same BLEU on members and on other sentences, and the attack
+           on the recurrent one is more accurate
+Ours:      not run yet
+
+Needs Multi30K in JAXPRIV_DATA. The entropy of the predictions is averaged over the tokens of a
+sentence, then over members or non-members. `test` compares the accuracies of PVMIA on the two
+networks after the last stage, sentence by sentence: both are trained on the same pairs.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from experiments import common, figures, translation
+from experiments.translation import Piece
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """piece: sizes. kinds: architectures."""
+
+    piece: Piece
+    kinds: dict[str, translation.Kind]
+
+
+PRESETS = {
+    "smoke": Settings(piece=translation.SMOKE, kinds=translation.SMALL_KINDS),
+    "cpu": Settings(piece=Piece(stages=(10, 20, 40), tested=300), kinds=translation.KINDS),
+    "paper": Settings(
+        piece=Piece(size=13_000, stages=(5, 10, 20, 30, 50), tested=1000), kinds=translation.KINDS
+    ),
+}
+
+
+def run(settings: Settings) -> dict[str, Any]:
+    """Trains and attacks both networks."""
+    rows = translation.by_stage(settings.piece, settings.kinds)
+    return {"rows": rows, "test": translation.compare_kinds(settings.piece, settings.kinds)}
+
+
+def plots(record: dict[str, Any]) -> dict[str, str]:
+    """Draws BLEU, entropies and accuracies against training time."""
+    panels = translation.curves(record["rows"], "epochs")
+    for title, side in (("members", "member"), ("other sentences", "nonmember")):
+        panels[f"entropy, {title}"] = [
+            figures.Line(
+                kind,
+                [row["epochs"] for row in record["rows"] if row["kind"] == kind],
+                [row["entropy"][side] for row in record["rows"] if row["kind"] == kind],
+            )
+            for kind in dict.fromkeys(row["kind"] for row in record["rows"])
+        ]
+    return {"time": figures.lines(panels, x="epochs", y="translation")}
+
+
+def table(record: dict[str, Any]) -> str:
+    """Formats all rows, the entropies and the test."""
+    entropies = common.text_table(
+        ("entropy in nats", "members", "non-members"),
+        (
+            (
+                f"{row['kind']}, {row['epochs']} epochs",
+                *(f"{row['entropy'][side]:.2f}" for side in ("member", "nonmember")),
+            )
+            for row in record["rows"]
+        ),
+    )
+    lines = [translation.table(record["rows"]), entropies]
+    return "\n\n".join([*lines, translation.kinds_line(record["test"])])
