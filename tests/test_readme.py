@@ -50,6 +50,13 @@ def test_a_model_of_another_library_trains_and_explains_itself():
     assert "explicit" in printed
 
 
+@pytest.mark.slow
+def test_a_translation_model_trains_with_its_guarantee():
+    page = (ROOT / "docs" / "translation.md").read_text("utf8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    assert re.search(r"epsilon \d", printed_by(code, "translation.md"))
+
+
 def test_the_recipe_for_a_training_of_another_framework_runs():
     page = (ROOT / "docs" / "command_line.md").read_text("utf8").split("## Your own network")[1]
     network, recipe = re.findall(r"```python\n(.*?)```", page.split("\n## ")[0], re.S)

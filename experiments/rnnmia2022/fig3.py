@@ -1,7 +1,7 @@
 """Figure 3 of rnnmia2022: attacks on translation models by training time and by order of batches.
 
 Run:       python -m experiments run rnnmia2022/fig3 --preset cpu
-Time:      smoke 10 s, cpu not run yet (about 1 hour on one core; build/translation keeps what is
+Time:      smoke 30 s, cpu not run yet (about 1 hour on one core; build/translation keeps what is
            trained), paper not run yet
 Paper:     recurrent, all of Multi30K: BLEU of the test sentences is highest at epoch 20 and stays
            there, and the attack gains little afterwards; batches that came early remain vulnerable

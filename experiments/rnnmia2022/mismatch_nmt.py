@@ -1,7 +1,7 @@
 """Appendix A.3 of rnnmia2022: the attack learns from a translation model of another architecture.
 
 Run:       python -m experiments run rnnmia2022/mismatch_nmt --preset cpu
-Time:      smoke 10 s, cpu not run yet (20 minutes on one core after fig4_5, whose models it reads),
+Time:      smoke 30 s, cpu not run yet (20 minutes on one core after fig4_5, whose models it reads),
            paper not run yet
 Paper:     accuracy above 80 % on Multi30K and SATED on a victim with embedding 300, hidden
            dimension 150 and dropout 0, where the shadow model has 150, 200 and 0.2

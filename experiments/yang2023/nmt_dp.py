@@ -1,7 +1,7 @@
 """Section 5.2.2 of yang2023: a translation model with pretrained BERT, fine-tuned by DP-SGD.
 
 Run:       python -m experiments run yang2023/nmt_dp --preset cpu
-Time:      smoke 20 s, cpu not run yet (build/translation keeps what is trained), paper not run yet
+Time:      smoke 30 s, cpu not run yet (build/translation keeps what is trained), paper not run yet
 Paper:     BERT, 5,000 pairs of WMT14 English to French, clip norm 10, batch 128, 50 epochs,
            delta 1e-4: epsilon below 10 at a utility loss below 15 %
 Ours:      not run yet

@@ -1,7 +1,7 @@
 """Figure 4 of yang2023, middle column: attacks on translation models, by training time.
 
 Run:       python -m experiments run yang2023/nmt_fig4 --preset cpu
-Time:      smoke 20 s, cpu not run yet (about 2 hours on one core; build/translation keeps what is
+Time:      smoke 30 s, cpu not run yet (about 2 hours on one core; build/translation keeps what is
            trained), paper not run yet
 Paper:     both networks reach about the same BLEU on members and on other sentences, and the attack
            on the recurrent one is more accurate

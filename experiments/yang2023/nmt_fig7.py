@@ -1,7 +1,7 @@
 """Figure 7 of yang2023, middle column: attacks on translation models with an L2 penalty.
 
 Run:       python -m experiments run yang2023/nmt_fig7 --preset cpu
-Time:      smoke 20 s, cpu not run yet (about 2 hours on one core; build/translation keeps what is
+Time:      smoke 30 s, cpu not run yet (about 2 hours on one core; build/translation keeps what is
            trained), paper not run yet
 Paper:     the accuracy on the feed-forward network falls as the penalty grows, that on the
            recurrent one only marginally; the penalties are not stated
