@@ -139,3 +139,14 @@ def mean_interval(values: Sequence[float], *, confidence: float) -> list[float]:
 def ratio(times: dict[str, list[float]], name: str, base: str) -> float:
     """Returns the median over rounds of one function's time divided by another's."""
     return statistics.median(a / b for a, b in zip(times[name], times[base], strict=True))
+
+
+def cell(triple: Sequence[float], *, factor: float = 1.0, digits: int = 2) -> str:
+    """Formats a number with its interval."""
+    value, low, high = (factor * number for number in triple)
+    return f"{value:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+
+
+def percent(triple: Sequence[float]) -> str:
+    """Formats a share with its interval, in percent."""
+    return cell(triple, factor=100, digits=0)

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from experiments import translation
+from experiments import translation, translation_tables
 from jaxpriv.attacks import sequence
 
 PIECE = translation.SMOKE
@@ -59,7 +59,7 @@ def test_the_paired_test_names_the_better_attack_or_none():
     assert swapped["winner"] == translation.DECIDED[1]
     equal = translation.compare([judged(second, second, truth)], *translation.DECIDED)
     assert (equal["winner"], equal["p_value"]) == (None, 1.0)
-    assert "neither wins" in translation.test_line(equal)
+    assert "neither wins" in translation_tables.test_line(equal)
 
 
 def test_the_balanced_accuracy_weighs_both_sides_alike():

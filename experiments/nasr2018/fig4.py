@@ -20,10 +20,10 @@ from experiments.nasr2018.recipe import Settings
 
 PRESETS = {
     preset: Settings(
-        cases=tuple(each for case in found for each in cases.with_and_without(case)),
+        cases=tuple(each for case in chosen for each in cases.with_and_without(case)),
         folder=None if preset == "smoke" else "build/nasr2018",
     )
-    for preset, found in cases.CASES.items()
+    for preset, chosen in cases.CASES.items()
 }
 
 

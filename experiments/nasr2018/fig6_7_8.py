@@ -53,16 +53,16 @@ def plots(record: dict[str, Any]) -> dict[str, str]:
     outputs: dict[str, list[figures.Line]] = {}
     spreads: dict[str, dict[str, list[figures.Line]]] = {"accuracy": {}, "entropy": {}}
     for row in record["rows"]:
-        found, panel = row["distributions"], f"{row['data']}, {row['case']}"
+        distributions, panel = row["distributions"], f"{row['data']}, {row['case']}"
         for side, style in _SIDES.items():
-            means = found["class_output"][side]
+            means = distributions["class_output"][side]
             if means is not None:
                 classes = [float(i) for i in range(len(means))]
                 outputs.setdefault(panel, []).append(
                     figures.Line(side, classes, means, style=style)
                 )
             for name, panels in spreads.items():
-                line = figures.Line(side, middles, found[name][side], style=style)
+                line = figures.Line(side, middles, distributions[name][side], style=style)
                 panels.setdefault(panel, []).append(line)
     labels = {"accuracy": "probability of the right class", "entropy": "entropy / ln classes"}
     return {

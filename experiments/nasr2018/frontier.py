@@ -219,15 +219,15 @@ def _measure(entry: _Entry, folder: Path | None, *, base: str | None) -> dict[st
     }
     rows = []
     for name, scores in _scores(key, evidence, entry.settings).items():
-        found = metrics.membership(scores[judged], is_member[judged], confidence=0.95)
+        membership = metrics.membership(scores[judged], is_member[judged], confidence=0.95)
         row = {
             "attack": name,
-            "auc": found.auc,
-            "auc_interval": list(found.auc_interval),
-            "tpr_at_fpr": {fpr: found.tpr_at_fpr[fpr] for fpr in _FPRS},
+            "auc": membership.auc,
+            "auc_interval": list(membership.auc_interval),
+            "tpr_at_fpr": {fpr: membership.tpr_at_fpr[fpr] for fpr in _FPRS},
             "tpr_interval_at_fpr": {
                 fpr: interval and list(interval)
-                for fpr, interval in found.tpr_interval_at_fpr.items()
+                for fpr, interval in membership.tpr_interval_at_fpr.items()
                 if fpr in _FPRS
             },
         }
@@ -243,8 +243,8 @@ def _accuracy(log_odds: np.ndarray, judged: np.ndarray, is_member: np.ndarray) -
     size = min(map(len, sides))
     rows = np.concatenate([np.random.default_rng(0).permutation(side)[:size] for side in sides])
     h = 1 / (1 + np.exp(-log_odds[rows]))
-    found = metrics.attack_accuracy(h, np.repeat([True, False], size))
-    return {"attack_accuracy": found.expected, "attack_at_half": found.at_half}
+    accuracy = metrics.attack_accuracy(h, np.repeat([True, False], size))
+    return {"attack_accuracy": accuracy.expected, "attack_at_half": accuracy.at_half}
 
 
 def _scores(key: jax.Array, evidence: Evidence, settings: Settings) -> dict[str, np.ndarray]:
@@ -308,24 +308,24 @@ def _victims(settings: Settings, options: Recipe, folder: Path | None) -> _Victi
         folder=folder,
     ).params
     # Records of the target's half that were cut are neither members nor non-members.
-    kept = is_member[0] | ~halves[0]
+    is_evidence = is_member[0] | ~halves[0]
     shadows = cross_target.shadows_of(halves, 0)
     revealed = units.draw(rng, unit, sizes={"revealed": int(_REVEALED * len(pool))})["revealed"]
-    is_revealed = np.isin(np.flatnonzero(kept), revealed)
+    is_revealed = np.isin(np.flatnonzero(is_evidence), revealed)
 
     def outputs(inputs: np.ndarray) -> np.ndarray:
         return training.shadows.outputs(
             lambda params, row: recipe.logits(module, params, row), params, jnp.asarray(inputs)
         )
 
-    logits, population = outputs(pool.x[kept]), parts["population"]
+    logits, population = outputs(pool.x[is_evidence]), parts["population"]
     population_logits = outputs(population.x)
     evidence = Evidence(
-        inputs=pool.x[kept],
-        labels=pool.y[kept],
+        inputs=pool.x[is_evidence],
+        labels=pool.y[is_evidence],
         logits=logits[0],
         shadow_logits=logits[shadows],
-        shadow_is_member=is_member[shadows][:, kept],
+        shadow_is_member=is_member[shadows][:, is_evidence],
         population=Evidence(
             inputs=population.x,
             labels=population.y,
@@ -333,10 +333,10 @@ def _victims(settings: Settings, options: Recipe, folder: Path | None) -> _Victi
             shadow_logits=population_logits[shadows],
         ),
         revealed=is_revealed,
-        revealed_is_member=is_member[0][kept] & is_revealed,
+        revealed_is_member=is_member[0][is_evidence] & is_revealed,
         predict=_query(module, jax.tree.map(lambda leaf: leaf[0], params)),
     )
-    return _Victims(evidence, is_member[0][kept])
+    return _Victims(evidence, is_member[0][is_evidence])
 
 
 def _case(settings: Settings, options: Recipe) -> Case:
@@ -388,17 +388,17 @@ def plots(record: dict[str, Any]) -> dict[str, str]:
     for attack in ("lira", "rmia"):
         rows = [row for row in record["rows"] if row["attack"] == attack]
         for fpr in _FPRS:
-            found = [(row["tpr_at_fpr"][fpr], row["tpr_interval_at_fpr"][fpr]) for row in rows]
-            if all(tpr is not None for tpr, _ in found):
+            points = [(row["tpr_at_fpr"][fpr], row["tpr_interval_at_fpr"][fpr]) for row in rows]
+            if all(tpr is not None for tpr, _ in points):
                 title = f"{_TITLES[attack]}, TPR at {100 * float(fpr):g} % FPR"
-                panels[title] = _lines(rows, styles, found)
+                panels[title] = _lines(rows, styles, points)
     return {"frontier": figures.lines(panels, x="test accuracy", y="success of the attack")}
 
 
 def _lines(
     rows: list[dict[str, Any]],
     styles: dict[str, str],
-    found: list[tuple[float, list[float] | None]],
+    points: list[tuple[float, list[float] | None]],
 ) -> list[figures.Line]:
     """Draws a line for each family, and a vertical line for each interval."""
     lines = []
@@ -406,8 +406,8 @@ def _lines(
         chosen = [i for i, row in enumerate(rows) if row["family"] == family]
         x = [rows[i]["test_accuracy"] for i in chosen]
         style = styles.get(family, "o")
-        lines.append(figures.Line(family, x, [found[i][0] for i in chosen], style=style))
+        lines.append(figures.Line(family, x, [points[i][0] for i in chosen], style=style))
         for i, accuracy in zip(chosen, x, strict=True):
-            if (interval := found[i][1]) is not None:
+            if (interval := points[i][1]) is not None:
                 lines.append(figures.Line(family, [accuracy] * 2, interval, style="-"))
     return lines

@@ -111,7 +111,7 @@ def run(
     *,
     keys: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Measures every case whose data set is present; `left_out` names the others.
+    """Measures every case whose data set is present; `left_out` names the rest.
 
     Args:
       settings: the cases.
@@ -253,9 +253,9 @@ def algorithm(
 
     def loss(params: Any, example: Any, key: jax.Array) -> jax.Array:
         x, y = example
-        found = predict(params, x, key)
-        labels = optax.smooth_labels(jax.nn.one_hot(y, len(found)), recipe.label_smoothing)
-        return optax.softmax_cross_entropy(found, labels)
+        logits = predict(params, x, key)
+        labels = optax.smooth_labels(jax.nn.one_hot(y, len(logits)), recipe.label_smoothing)
+        return optax.softmax_cross_entropy(logits, labels)
 
     def make_alg(size: int, hyper: Any) -> training.Algorithm:
         batch_size = min(recipe.batch_size, size)
@@ -362,7 +362,7 @@ def train(
     make_alg = algorithm(recipe, module, records, steps=steps)
     if recipe.stops is not None:
         first = jax.tree.map(lambda leaf: leaf[0], params)
-        rows, others = jnp.asarray(members[0]), jnp.asarray(validation)
+        rows, nonmembers = jnp.asarray(members[0]), jnp.asarray(validation)
         steps = _steps_until(
             keys[0],
             make_alg(size, None),
@@ -370,7 +370,7 @@ def train(
             first,
             records,
             rows,
-            others,
+            nonmembers,
             patience=recipe.stops,
             steps=steps,
         )
@@ -403,7 +403,7 @@ def _steps_until(
 ) -> int:
     """Trains one model and returns the step with the highest accuracy before it stopped rising."""
     x, y = records
-    found: list[tuple[float, int]] = []
+    accuracies: list[tuple[float, int]] = []
 
     @jax.jit
     def accuracy(params: Any) -> jax.Array:
@@ -411,13 +411,13 @@ def _steps_until(
         return (outputs.argmax(-1) == y[validation]).mean(dtype=jnp.float32)
 
     def evaluate(params: Any, step: int) -> training.Evaluation:
-        found.append((float(accuracy(params)), step))
-        best = max(range(len(found)), key=lambda i: found[i][0])
-        stop = len(found) - 1 - best >= patience
-        return training.Evaluation({"accuracy": found[-1][0]}, stop=stop)
+        accuracies.append((float(accuracy(params)), step))
+        best = max(range(len(accuracies)), key=lambda i: accuracies[i][0])
+        stop = len(accuracies) - 1 - best >= patience
+        return training.Evaluation({"accuracy": accuracies[-1][0]}, stop=stop)
 
     training.fit(key, alg, params, (x[rows], y[rows]), steps=steps, evaluate=evaluate)
-    return max(found, key=lambda each: each[0])[1]
+    return max(accuracies, key=lambda each: each[0])[1]
 
 
 def probabilities(module: nn.Module, params: Any, x: np.ndarray) -> np.ndarray:
@@ -460,9 +460,9 @@ def measure(case: Case, folder: Path | None) -> dict[str, Any]:
         validation=parts[0].known_nonmembers,
         folder=folder,
     )
-    found = probabilities(module, trained.params, x)
+    outputs_of_seeds = probabilities(module, trained.params, x)
     results = []
-    for seed, (split, outputs) in enumerate(zip(parts, found, strict=True)):
+    for seed, (split, outputs) in enumerate(zip(parts, outputs_of_seeds, strict=True)):
         key = jax.random.fold_in(attack_key, seed)
         h = attack_network(key, outputs, y, split, steps=case.attack_steps)
         results.append(_accuracies(outputs, y, h, split))
@@ -473,7 +473,7 @@ def measure(case: Case, folder: Path | None) -> dict[str, Any]:
         "num_records": sizes,
         "seconds": round(time.monotonic() - started, 1),
         "curves": _curves(trained.info, num_epochs),
-        "distributions": _distributions(found[0], y, parts[0]),
+        "distributions": _distributions(outputs_of_seeds[0], y, parts[0]),
     }
 
 

@@ -27,16 +27,16 @@ PAPER = {
 
 
 def _cases(preset: str, shares: tuple[float, ...]) -> tuple[Case, ...]:
-    found = []
+    chosen = []
     for case in cases.CASES[preset]:
         for share in shares:
             size = round(share * case.sizes.members)
             sizes = dataclasses.replace(case.sizes, reference=size)
             name = f"reference {100 * share:g} % of D"
-            found.append(
+            chosen.append(
                 dataclasses.replace(cases.with_options(case, name, weight=3.0), sizes=sizes)
             )
-    return tuple(found)
+    return tuple(chosen)
 
 
 PRESETS = {

@@ -19,7 +19,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from experiments import agents, figures
+from experiments import agent_tables, agents, common, figures
 
 KINDS = {
     "feed-forward": agents.Kind(actor_widths=(64, 64), critic_widths=(64, 64)),
@@ -65,24 +65,27 @@ def plots(record: dict[str, Any]) -> dict[str, str]:
             "attack accuracy": lambda row: row["accuracy"],
         }
         pictures[f"time-{maps}"] = figures.lines(
-            agents.curves(rows, "frames", panels), x="frames", y=maps
+            agent_tables.curves(rows, "frames", panels), x="frames", y=maps
         )
         order = [row for row in record["order"] if row["maps"] == maps]
         if order:
             panels = {"attack accuracy": lambda row: row["accuracy"]}
             pictures[f"order-{maps}"] = figures.lines(
-                agents.curves(order, "place", panels), x="place of the map", y=maps
+                agent_tables.curves(order, "place", panels), x="place of the map", y=maps
             )
     return pictures
 
 
 def table(record: dict[str, Any]) -> str:
     """Formats all rows, and the tests of the difference between the architectures."""
-    texts = [agents.table_by_time(record["rows"]), agents.table_of_attacks(record["rows"])]
+    texts = [
+        agent_tables.table_by_time(record["rows"]),
+        agent_tables.table_of_attacks(record["rows"]),
+    ]
     if record["order"]:
-        texts.append(agents.table_by_order(record["order"]))
+        texts.append(agent_tables.table_by_order(record["order"]))
     for maps, test in record["tests"].items():
-        difference = agents.cell(test["difference"])
+        difference = common.cell(test["difference"])
         texts.append(
             f"{maps}: accuracy, recurrent minus feed-forward {difference}, "
             f"p = {test['p_value']:.3g} for {test['alternative']}"

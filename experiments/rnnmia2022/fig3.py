@@ -15,7 +15,7 @@ non-members.
 from dataclasses import dataclass
 from typing import Any
 
-from experiments import figures, translation
+from experiments import figures, translation, translation_tables
 from experiments.translation import Piece
 
 
@@ -57,17 +57,17 @@ def _by_order(piece: Piece, kind: translation.Kind) -> list[dict[str, Any]]:
 
 def plots(record: dict[str, Any]) -> dict[str, str]:
     """Draws BLEU and accuracies against training time, and against the order."""
-    panels = translation.curves(record["rows"], "epochs")
+    panels = translation_tables.curves(record["rows"], "epochs")
     pictures = {"time": figures.lines(panels, x="epochs", y="Multi30K")}
     if record["order"]:
-        panels = translation.curves(record["order"], "position")
+        panels = translation_tables.curves(record["order"], "position")
         pictures["order"] = figures.lines(panels, x="pairs trained on so far", y="Multi30K")
     return pictures
 
 
 def table(record: dict[str, Any]) -> str:
     """Formats all rows."""
-    texts = [translation.table(record["rows"])]
+    texts = [translation_tables.table(record["rows"])]
     if record["order"]:
-        texts.append(translation.table_by_part(record["order"]))
+        texts.append(translation_tables.table_by_part(record["order"]))
     return "\n\n".join(texts)

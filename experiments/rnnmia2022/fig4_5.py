@@ -16,7 +16,7 @@ attacks on the same sentences.
 from dataclasses import dataclass
 from typing import Any
 
-from experiments import figures, translation
+from experiments import figures, translation, translation_tables
 from experiments.translation import Piece
 
 
@@ -64,7 +64,7 @@ def plots(record: dict[str, Any]) -> dict[str, str]:
     first = [row for row in record["rows"] if row["seed"] == 0]
     return {
         corpus: figures.lines(
-            translation.curves([row for row in first if row["corpus"] == corpus], "size"),
+            translation_tables.curves([row for row in first if row["corpus"] == corpus], "size"),
             x="training pairs",
             y=corpus,
         )
@@ -74,10 +74,13 @@ def plots(record: dict[str, Any]) -> dict[str, str]:
 
 def table(record: dict[str, Any]) -> str:
     """Formats all rows, the tests, and translations of test sentences."""
-    texts = [translation.table(record["rows"]), translation.table_of_aucs(record["rows"])]
+    texts = [
+        translation_tables.table(record["rows"]),
+        translation_tables.table_of_aucs(record["rows"]),
+    ]
     for test in record["tests"]:
         name = f"{test['kind']}, {test['size']:,} pairs of {test['corpus']}"
-        texts.append(f"{name}: {translation.test_line(test)}")
+        texts.append(f"{name}: {translation_tables.test_line(test)}")
     for name, examples in record["examples"].items():
         lines = [f"Translations by the {name}:"]
         for each in examples:

@@ -13,7 +13,7 @@ Needs Multi30K in JAXPRIV_DATA. The shadow model is trained as long as the victi
 from dataclasses import dataclass
 from typing import Any
 
-from experiments import figures, translation
+from experiments import figures, translation, translation_tables
 from experiments.translation import Piece
 
 
@@ -59,7 +59,7 @@ def plots(record: dict[str, Any]) -> dict[str, str]:
     """Draws BLEU and accuracies against the number of pairs, a line for each training time."""
     return {
         corpus: figures.lines(
-            translation.curves(
+            translation_tables.curves(
                 [row for row in record["rows"] if row["corpus"] == corpus], "size", "epochs"
             ),
             x="training pairs",
@@ -73,7 +73,7 @@ def table(record: dict[str, Any]) -> str:
     """Formats all rows and the tests."""
     lines = [
         f"{test['size']:,} pairs of {test['corpus']}, {test['epochs']} epochs: "
-        f"{translation.test_line(test)}"
+        f"{translation_tables.test_line(test)}"
         for test in record["tests"]
     ]
-    return "\n\n".join([translation.table(record["rows"]), "\n".join(lines)])
+    return "\n\n".join([translation_tables.table(record["rows"]), "\n".join(lines)])

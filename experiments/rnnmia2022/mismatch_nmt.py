@@ -13,7 +13,7 @@ Needs Multi30K in JAXPRIV_DATA.
 from dataclasses import dataclass
 from typing import Any
 
-from experiments import translation
+from experiments import translation, translation_tables
 from experiments.translation import Kind, Piece
 
 VICTIMS = {
@@ -61,5 +61,8 @@ def run(settings: Settings) -> dict[str, Any]:
 
 def table(record: dict[str, Any]) -> str:
     """Formats the rows as text."""
-    texts = [translation.table(record["rows"]), translation.table_of_aucs(record["rows"])]
+    texts = [
+        translation_tables.table(record["rows"]),
+        translation_tables.table_of_aucs(record["rows"]),
+    ]
     return "\n\n".join([*texts, "paper: above 80 %"])

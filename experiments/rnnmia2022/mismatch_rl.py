@@ -59,10 +59,10 @@ def table(record: dict[str, Any]) -> str:
         (
             (
                 f"{row['maps']} {row['victim']}",
-                agents.cell(row["return"]["member"]),
-                agents.cell(row["return"]["nonmember"]),
-                agents.percent(row["accuracy"]),
-                agents.cell(row["auc"]["policy_network"]),
+                common.cell(row["return"]["member"]),
+                common.cell(row["return"]["nonmember"]),
+                common.percent(row["accuracy"]),
+                common.cell(row["auc"]["policy_network"]),
             )
             for row in record["rows"]
         ),

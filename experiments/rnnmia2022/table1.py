@@ -173,10 +173,10 @@ def table(record: dict[str, Any]) -> str:
             (
                 f"{row['maps']}, " + ("no protection" if row["k"] is None else f"k = {row['k']:g}"),
                 f"{100 * accuracy:.2f}",
-                agents.percent(row["as_trained"]),
-                *(agents.percent(adaptive[q]) if adaptive else "" for q in queries),
+                common.percent(row["as_trained"]),
+                *(common.percent(adaptive[q]) if adaptive else "" for q in queries),
                 f"{reward:.4f}",
-                agents.cell(row["return"], digits=3),
+                common.cell(row["return"], digits=3),
                 *(tuple(f"{x:.4g}" for x in shown) or ("infinite",) * 3),
             )
         )

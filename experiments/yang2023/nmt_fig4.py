@@ -15,7 +15,7 @@ networks after the last stage, sentence by sentence: both are trained on the sam
 from dataclasses import dataclass
 from typing import Any
 
-from experiments import common, figures, translation
+from experiments import common, figures, translation, translation_tables
 from experiments.translation import Piece
 
 
@@ -44,7 +44,7 @@ def run(settings: Settings) -> dict[str, Any]:
 
 def plots(record: dict[str, Any]) -> dict[str, str]:
     """Draws BLEU, entropies and accuracies against training time."""
-    panels = translation.curves(record["rows"], "epochs")
+    panels = translation_tables.curves(record["rows"], "epochs")
     for title, side in (("members", "member"), ("other sentences", "nonmember")):
         panels[f"entropy, {title}"] = [
             figures.Line(
@@ -69,5 +69,5 @@ def table(record: dict[str, Any]) -> str:
             for row in record["rows"]
         ),
     )
-    lines = [translation.table(record["rows"]), entropies]
-    return "\n\n".join([*lines, translation.kinds_line(record["test"])])
+    lines = [translation_tables.table(record["rows"]), entropies]
+    return "\n\n".join([*lines, translation_tables.kinds_line(record["test"])])

@@ -15,7 +15,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from experiments import figures, translation
+from experiments import figures, translation, translation_tables
 from experiments.translation import Piece
 
 
@@ -51,11 +51,13 @@ def plots(record: dict[str, Any]) -> dict[str, str]:
     """Draws BLEU and accuracies against the order of the parts."""
     return {
         "order": figures.lines(
-            translation.curves(record["rows"], "part"), x="part of the training set", y="order"
+            translation_tables.curves(record["rows"], "part"),
+            x="part of the training set",
+            y="order",
         )
     }
 
 
 def table(record: dict[str, Any]) -> str:
     """Formats the rows as text."""
-    return translation.table_by_part(record["rows"])
+    return translation_tables.table_by_part(record["rows"])

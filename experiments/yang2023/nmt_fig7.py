@@ -15,7 +15,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from experiments import figures, translation
+from experiments import figures, translation, translation_tables
 from experiments.translation import Piece
 
 
@@ -56,10 +56,10 @@ def run(settings: Settings) -> dict[str, Any]:
 
 def plots(record: dict[str, Any]) -> dict[str, str]:
     """Draws BLEU and accuracies against the penalty."""
-    panels = translation.curves(record["rows"], "penalty", "name")
+    panels = translation_tables.curves(record["rows"], "penalty", "name")
     return {"penalty": figures.lines(panels, x="L2 penalty", y="translation")}
 
 
 def table(record: dict[str, Any]) -> str:
     """Formats the rows as text."""
-    return translation.table(record["rows"])
+    return translation_tables.table(record["rows"])

@@ -13,7 +13,7 @@ Settings and intervals are those of rnnmia2022/fig2, with the architectures of y
 from dataclasses import dataclass
 from typing import Any
 
-from experiments import agents, figures
+from experiments import agent_tables, agents, common, figures
 from experiments.yang2023 import networks
 
 
@@ -54,15 +54,20 @@ def plots(record: dict[str, Any]) -> dict[str, str]:
     pictures = {}
     for maps in dict.fromkeys(row["maps"] for row in record["rows"]):
         rows = [row for row in record["rows"] if row["maps"] == maps]
-        pictures[maps] = figures.lines(agents.curves(rows, "frames", panels), x="frames", y=maps)
+        pictures[maps] = figures.lines(
+            agent_tables.curves(rows, "frames", panels), x="frames", y=maps
+        )
     return pictures
 
 
 def table(record: dict[str, Any]) -> str:
     """Formats all rows, and the test of the difference between the architectures."""
-    texts = [agents.table_by_time(record["rows"]), agents.table_of_attacks(record["rows"])]
+    texts = [
+        agent_tables.table_by_time(record["rows"]),
+        agent_tables.table_of_attacks(record["rows"]),
+    ]
     for maps, test in record["tests"].items():
-        difference = agents.cell(test["difference"])
+        difference = common.cell(test["difference"])
         texts.append(
             f"{maps}: accuracy, recurrent minus feed-forward {difference}, "
             f"p = {test['p_value']:.3g} for {test['alternative']}"

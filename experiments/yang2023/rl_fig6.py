@@ -15,7 +15,7 @@ what the agent forgot.
 from dataclasses import dataclass
 from typing import Any
 
-from experiments import agents, figures
+from experiments import agent_tables, agents, figures
 from experiments.yang2023 import networks
 
 
@@ -53,11 +53,11 @@ def plots(record: dict[str, Any]) -> dict[str, str]:
     pictures = {}
     for maps in dict.fromkeys(row["maps"] for row in record["rows"]):
         rows = [row for row in record["rows"] if row["maps"] == maps]
-        lines = agents.curves(rows, "place", panels)
+        lines = agent_tables.curves(rows, "place", panels)
         pictures[maps] = figures.lines(lines, x="place of the map", y=maps)
     return pictures
 
 
 def table(record: dict[str, Any]) -> str:
     """Formats the rows as text."""
-    return agents.table_by_order(record["rows"])
+    return agent_tables.table_by_order(record["rows"])

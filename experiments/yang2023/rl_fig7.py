@@ -13,7 +13,7 @@ yang2023.
 from dataclasses import dataclass
 from typing import Any
 
-from experiments import agents, common, figures
+from experiments import agent_tables, agents, common, figures
 from experiments.yang2023 import networks
 
 
@@ -56,7 +56,7 @@ def plots(record: dict[str, Any]) -> dict[str, str]:
     pictures = {}
     for maps in dict.fromkeys(row["maps"] for row in record["rows"]):
         rows = [row for row in record["rows"] if row["maps"] == maps]
-        lines = agents.curves(rows, "clip", panels)
+        lines = agent_tables.curves(rows, "clip", panels)
         pictures[maps] = figures.lines(lines, x="clipping epsilon", y=maps)
     return pictures
 
@@ -69,9 +69,9 @@ def table(record: dict[str, Any]) -> str:
             (
                 f"{row['maps']} {row['agent']}",
                 f"{row['clip']:g}",
-                agents.cell(row["return"]["member"]),
-                agents.cell(row["return"]["nonmember"]),
-                agents.percent(row["accuracy"]),
+                common.cell(row["return"]["member"]),
+                common.cell(row["return"]["nonmember"]),
+                common.percent(row["accuracy"]),
             )
             for row in record["rows"]
         ),

@@ -185,11 +185,11 @@ def epsilons(
 
 def train_referee(images: Images, recipe: Recipe, *, name: str | None) -> Any:
     """Trains the network that names the reconstructions on images that no target has seen."""
-    others = images._replace(x=images.referee_x, y=images.referee_y, subclasses=None)
-    batch_size = min(recipe.batch_size, len(others.x) / 4)
+    referee_images = images._replace(x=images.referee_x, y=images.referee_y, subclasses=None)
+    batch_size = min(recipe.batch_size, len(referee_images.x) / 4)
     return train(
         jax.random.key(REFEREE_SEED),
-        others,
+        referee_images,
         dataclasses.replace(recipe, batch_size=batch_size),
         protection="none",
         noise_multiplier=0.0,
