@@ -147,6 +147,29 @@ def test_one_beam_is_greedy_and_two_are_the_slow_search(trained, sequences):
     assert decode(trained, width=2) == (slow(2)[0], pytest.approx(slow(2)[1], rel=1e-4))
 
 
+def test_a_defence_answers_in_place_of_the_model(trained):
+    """Every place has an answer of its own, which is certain of one of two tokens here."""
+    model, params = trained
+    options = {"max_length": T, "bos": BOS, "eos": EOS}
+
+    def respond(key, logits):
+        return jnp.where(jnp.arange(5) == jax.random.randint(key, (), 3, 5), 0.0, -jnp.inf)
+
+    def answer(key, place):
+        (place_key,) = jax.random.split(jax.random.fold_in(key, place), 1)
+        return int(respond(place_key, jnp.zeros(5)).argmax())
+
+    for seed in range(2):
+        key = jax.random.key(seed)
+        decoded = models.greedy(
+            model, params, SOURCE, jnp.int32(4), respond=respond, key=key, **options
+        )
+        assert decoded.tokens.tolist() == [answer(key, place) for place in range(T)]
+        assert decoded.log_prob == 0
+    with pytest.raises(ValueError, match="together"):
+        models.greedy(model, params, SOURCE, jnp.int32(4), respond=respond, **options)
+
+
 def test_sentences_of_a_batch_are_decoded_each_for_itself(trained):
     model, params = trained
     sources = jnp.stack([SOURCE, SOURCE[::-1]])

@@ -5,17 +5,21 @@ A model has `encode(source, length) -> (carry, memory)` and `step(carry, token, 
 source, `t` those of a translation, `v` the vocabulary and `w` the beams.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jaxpriv import _check
 from jaxpriv._types import Params
 
-__all__ = ["Decoded", "beam_search", "greedy"]
+__all__ = ["Decoded", "Respond", "beam_search", "greedy"]
+
+Respond = Callable[[PRNGKeyArray, Float[Array, " v"]], Float[Array, " v"]]
+"""`respond(key, logits) -> logits`, a random answer in place of the model's at one place."""
 
 
 class Decoded(NamedTuple):
@@ -40,6 +44,8 @@ def greedy(
     max_length: int,
     bos: int,
     eos: int,
+    respond: Respond | None = None,
+    key: PRNGKeyArray | None = None,
 ) -> Decoded:
     """Translates a sentence by its most probable token at each place.
 
@@ -51,12 +57,15 @@ def greedy(
       max_length: t, the largest number of tokens; a longer translation is cut.
       bos: token that starts a sentence.
       eos: token that ends a sentence.
+      respond: output defence, as for `beam_search`.
+      key: its PRNG key.
 
     Returns:
       The translation.
 
     Raises:
-      ValueError: if max_length is not a whole number >= 1, or larger than that of the model.
+      ValueError: if max_length is not a whole number >= 1, or larger than that of the model, or
+        only one of respond and key is given.
 
     Example:
       >>> from jaxpriv import models
@@ -77,6 +86,8 @@ def greedy(
         max_length=max_length,
         bos=bos,
         eos=eos,
+        respond=respond,
+        key=key,
     )
 
 
@@ -106,6 +117,8 @@ def beam_search(
     bos: int,
     eos: int,
     length_penalty: float = 0.0,
+    respond: Respond | None = None,
+    key: PRNGKeyArray | None = None,
 ) -> Decoded:
     """Translates a sentence by beam search.
 
@@ -123,13 +136,16 @@ def beam_search(
       bos: token that starts a sentence.
       eos: token that ends a sentence.
       length_penalty: exponent of the length; 0 prefers the most probable translation.
+      respond: output defence, as of `defences.dirichlet`; each beam has an answer of its own at
+        every place.
+      key: PRNG key of the answers.
 
     Returns:
       The translation.
 
     Raises:
       ValueError: if width or max_length is not a whole number >= 1, max_length is larger than that
-        of the model, or length_penalty is negative.
+        of the model, length_penalty is negative, or only one of respond and key is given.
 
     Example:
       >>> from jaxpriv import models
@@ -144,6 +160,8 @@ def beam_search(
     """
     _check.positive_int(width=width, max_length=max_length)
     _check.non_negative(length_penalty=length_penalty)
+    if (respond is None) != (key is None):
+        raise ValueError("Expected respond and key together, got one of them.")
     limit = getattr(model, "max_length", max_length)
     if max_length > limit:
         raise ValueError(
@@ -158,6 +176,9 @@ def beam_search(
         place = beams.place
         last = jnp.where(place == 0, bos, beams.tokens[:, jnp.maximum(place - 1, 0)])
         carry, logits = jax.vmap(step)(beams.carry, last)
+        if respond is not None and key is not None:
+            keys = jax.random.split(jax.random.fold_in(key, place), width)
+            logits = jax.vmap(respond)(keys, logits)
         log_p = jax.nn.log_softmax(logits.astype(jnp.float32))
         is_end = jnp.arange(log_p.shape[1]) == eos
         # An ended translation has one continuation, of probability 1.
