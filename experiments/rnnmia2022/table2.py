@@ -180,7 +180,8 @@ def _answers(
         largest, of_reference, rank = (
             np.asarray(leaf)[: len(block)] for leaf in answer(params, batch, keys, k or 1.0)
         )
-        parts.append(sequence.Outputs(largest, of_reference, rank, pairs.target_length[block] - 1))
+        lengths = np.asarray(pairs.target_length[block]) - 1
+        parts.append(sequence.Outputs(largest, of_reference, rank, lengths))
     return sequence.join(parts)
 
 
