@@ -325,11 +325,14 @@ def canary_sentences(entry: Entry) -> list[str]:
     exceeds = entry.promise is not None and entry.promise.is_exceeded(
         canaries.largest, canaries.relation
     )
+    ceiling = f"prove {_rounding.down(canaries.ceiling, decimals=3)}"
+    if canaries.ceiling == 0:
+        ceiling = "prove nothing at this delta; an audit needs a smaller one"
     return [
         f"{entry.name}, {canaries.num_canaries:,} canaries of each kind: {' and '.join(kinds)}, at "
         f"delta = {canaries.delta:g} and confidence {confidence_level(canaries.confidence)} each"
         f"{', which exceeds the guarantee' if exceeds else ''}. Correct guesses for all canaries "
-        f"of a kind would prove {_rounding.down(canaries.ceiling, decimals=3)}."
+        f"of a kind would {ceiling}."
     ]
 
 

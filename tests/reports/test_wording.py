@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from jaxpriv import audit
 from jaxpriv.reports import (
     _additions,
     _annex,
@@ -99,7 +100,16 @@ def test_an_audit_by_canaries_above_the_promise_is_not_published(quiet):
     )
     assert "by wrong labels epsilon is at least 2.500" in sentence
     assert "which exceeds the guarantee" in sentence
+    assert "would prove 4.500" in sentence
     assert _entry_wording.canary_sentences(quiet) == []
+
+
+def test_a_delta_at_which_canaries_prove_nothing_is_named(quiet):
+    """With 200 canaries, delta 1e-4 and confidence 99.89 % the ceiling is 0."""
+    ceiling = audit.one_run.largest_epsilon(200, delta=1e-4, confidence=0.9989)
+    found = examples.make_canary_audit(ceiling=ceiling, num_canaries=200, delta=1e-4)
+    (sentence,) = _entry_wording.canary_sentences(dataclasses.replace(quiet, canaries=found))
+    assert sentence.endswith("would prove nothing at this delta; an audit needs a smaller one.")
 
 
 def test_a_promise_that_the_game_refutes_is_not_published(quiet):
