@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -196,13 +196,13 @@ def _load(
     unique = list(reversed(first.items()))
     pairs, is_cut = _encode(unique, words, max_length)
     rows = np.random.default_rng(0).permutation(np.flatnonzero(~is_cut))
-    pairs = _take(pairs, rows)
+    pairs = take(pairs, rows)
     if test is None:
-        reserved, pairs = _take(pairs, slice(0, tested)), _take(pairs, slice(tested, None))
+        reserved, pairs = take(pairs, slice(0, tested)), take(pairs, slice(tested, None))
     else:
         sentences = list(zip(test.source, test.target, strict=True))
         encoded, is_cut = _encode(sentences, words, max_length)
-        reserved = _take(encoded, np.flatnonzero(~is_cut)[:tested])
+        reserved = take(encoded, np.flatnonzero(~is_cut)[:tested])
     return Corpus(pairs, reserved, words, len(read) - len(rows))
 
 
@@ -224,7 +224,8 @@ def _encode(
     return pairs, sides[0].is_cut | sides[1].is_cut | is_empty
 
 
-def _take(pairs: Any, rows: Any) -> Any:
+def take(pairs: Any, rows: Any) -> Any:
+    """Takes rows of every leaf."""
     return jax.tree.map(lambda leaf: leaf[rows], pairs)
 
 
@@ -265,11 +266,11 @@ def train(piece: Piece, kind: Kind, role: str, seed: int) -> tuple[Any, ...]:
     model = kind.module(corpus.sizes, max_length=piece.max_length)
     members = rows(piece, seed)[role]
     init_key, run_key = jax.random.split(jax.random.key(2 * seed + (role == "shadow")))
-    first = jax.tree.map(jnp.asarray, _take(corpus.pairs, 0))
+    first = jax.tree.map(jnp.asarray, take(corpus.pairs, 0))
     state = jax.jit(model.init)(init_key, *first[:3])
     snapshots = []
     for name, part, steps in _schedule(piece, members):
-        pairs = jax.tree.map(jnp.asarray, _take(corpus.pairs, part))
+        pairs = jax.tree.map(jnp.asarray, take(corpus.pairs, part))
         checkpoints = None
         if piece.resumable:
             folder = _folder(piece, kind, f"{role}-{seed}", name)
@@ -321,6 +322,26 @@ def _scorer(model: nn.Module) -> Any:
     return score
 
 
+def in_blocks(function: Callable[[Any], Any], batch: Any) -> Any:
+    """Applies a function to the rows of a batch, a block at a time, so that memory stays small.
+
+    Every block has `BLOCK` rows, so that the function is compiled once.
+
+    Args:
+      function: function of a block; its results have the rows as their leading axis.
+      batch: pytree with leading axis n.
+
+    Returns:
+      The results of all rows as NumPy arrays, with leading axis n.
+    """
+    count, results = len(jax.tree.leaves(batch)[0]), []
+    for start in range(0, count, BLOCK):
+        chosen = np.resize(np.arange(start, min(start + BLOCK, count)), BLOCK)
+        result = jax.tree.map(np.asarray, function(take(batch, chosen)))
+        results.append(take(result, slice(0, count - start)))
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *results)
+
+
 class Scored(NamedTuple):
     """Outputs of a model for the references of sentences.
 
@@ -333,29 +354,27 @@ class Scored(NamedTuple):
 
 
 def score(piece: Piece, kind: Kind, params: Any, chosen: np.ndarray) -> Scored:
-    """Queries a model with sentences, a block at a time, so that memory stays small."""
+    """Queries a model with sentences."""
     corpus = load(piece)
     function = _scorer(kind.module(corpus.sizes, max_length=piece.max_length))
-    outputs, entropies = [], []
-    for start in range(0, len(chosen), BLOCK):
-        block = chosen[start : start + BLOCK]
-        pairs = _take(corpus.pairs, np.resize(block, BLOCK))  # one shape, one compilation
-        probabilities, entropy = (
-            np.asarray(leaf)[: len(block)] for leaf in function(params, pairs)
-        )
-        references, lengths = pairs.target[: len(block), 1:], pairs.target_length[: len(block)] - 1
+
+    def query(pairs: Any) -> Scored:
+        probabilities, entropy = (np.asarray(leaf) for leaf in function(params, pairs))
+        references, lengths = pairs.target[:, 1:], pairs.target_length - 1
         reduced = sequence.reduce(
             np.minimum(probabilities, 1.0), references, lengths, top=piece.top
         )
-        outputs.append(reduced)
         is_token = np.arange(references.shape[1]) < lengths[:, None]
-        entropies.append((entropy * is_token).sum(axis=1) / lengths)
-    return Scored(sequence.join(outputs), np.concatenate(entropies))
+        return Scored(reduced, (entropy * is_token).sum(axis=1) / lengths)
+
+    return in_blocks(query, take(corpus.pairs, chosen))
 
 
 @functools.cache
-def _translator(model: nn.Module, max_length: int, beams: int) -> Any:
-    def decode(params: Any, source: Any, length: Any) -> models.Decoded:
+def _translator(
+    model: nn.Module, max_length: int, beams: int, respond: models.decoding.Respond | None
+) -> Any:
+    def decode(params: Any, source: Any, length: Any, key: Any) -> jax.Array:
         return models.beam_search(
             model,
             params,
@@ -366,30 +385,63 @@ def _translator(model: nn.Module, max_length: int, beams: int) -> Any:
             bos=vocabulary.BOS,
             eos=vocabulary.EOS,
             length_penalty=1.0 if beams > 1 else 0.0,
-        )
+            respond=respond,
+            key=None if respond is None else key,
+        ).tokens
 
-    return jax.jit(jax.vmap(decode, in_axes=(None, 0, 0)))
+    return jax.jit(jax.vmap(decode, in_axes=(None, 0, 0, 0)))
 
 
-def translate(piece: Piece, kind: Kind, params: Any, pairs: Any) -> list[str]:
-    """Translates sentences, a block at a time."""
+def translate(
+    model: nn.Module,
+    params: Any,
+    pairs: Any,
+    words: data.Vocabulary,
+    *,
+    max_length: int,
+    beams: int = 1,
+    respond: models.decoding.Respond | None = None,
+) -> list[str]:
+    """Translates the sources of pairs; `respond` is a defence of the outputs."""
+    function = _translator(model, max_length, beams, respond)
+    keys = jax.random.split(jax.random.key(2), len(pairs.source_length))
+    tokens = in_blocks(
+        lambda block: function(params, *block), (pairs.source, pairs.source_length, keys)
+    )
+    return [words.decode(row) for row in tokens]
+
+
+def translate_pairs(
+    piece: Piece,
+    kind: Kind,
+    params: Any,
+    pairs: Any,
+    respond: models.decoding.Respond | None = None,
+) -> list[str]:
+    """Translates pairs by a model of a piece."""
     corpus = load(piece)
-    model = kind.module(corpus.sizes, max_length=piece.max_length)
-    function = _translator(model, piece.max_length, piece.beams)
-    count, texts = len(pairs.source_length), []
-    for start in range(0, count, BLOCK):
-        block = np.resize(np.arange(start, min(start + BLOCK, count)), BLOCK)
-        tokens = np.asarray(
-            function(params, pairs.source[block], pairs.source_length[block]).tokens
-        )
-        texts += [corpus.words[1].decode(row) for row in tokens[: count - start]]
-    return texts
+    return translate(
+        kind.module(corpus.sizes, max_length=piece.max_length),
+        params,
+        pairs,
+        corpus.words[1],
+        max_length=piece.max_length,
+        beams=piece.beams,
+        respond=respond,
+    )
 
 
-def bleu(piece: Piece, kind: Kind, params: Any, pairs: Any) -> float:
+def bleu(
+    piece: Piece,
+    kind: Kind,
+    params: Any,
+    pairs: Any,
+    respond: models.decoding.Respond | None = None,
+) -> float:
     """Computes the BLEU of translations, in lower case and with unknown words as they are."""
     references = [load(piece).words[1].decode(row) for row in pairs.target]
-    return metrics.text.bleu(translate(piece, kind, params, pairs), references).score
+    texts = translate_pairs(piece, kind, params, pairs, respond)
+    return metrics.text.bleu(texts, references).score
 
 
 class Judged(NamedTuple):
@@ -496,7 +548,7 @@ def row(
     """Trains, translates and attacks: a row of a table."""
     params = train(piece, kind, "victim", seed)[stage]
     corpus = load(piece)
-    members = _take(corpus.pairs, rows(piece, seed)["victim"][: piece.tested])
+    members = take(corpus.pairs, rows(piece, seed)["victim"][: piece.tested])
     return {
         "kind": name,
         "corpus": piece.corpus,
@@ -534,7 +586,7 @@ def by_part(piece: Piece, name: str, kind: Kind, seed: int = 0) -> list[dict[str
     result = []
     for i, (_, members, _) in enumerate(parts):
         counted = np.concatenate([part_of == i, ~truth[num_members:]])
-        members = _take(corpus.pairs, members[: piece.tested])
+        members = take(corpus.pairs, members[: piece.tested])
         result.append(
             {
                 "kind": name,
@@ -596,8 +648,8 @@ def _winner(first: str, second: str, difference: intervals.Share) -> str | None:
 def examples(piece: Piece, kind: Kind, seed: int, *, count: int = 10) -> list[dict[str, str]]:
     """Translates the first test sentences, to be read."""
     corpus = load(piece)
-    pairs = _take(corpus.tested, slice(0, count))
-    translations = translate(piece, kind, train(piece, kind, "victim", seed)[-1], pairs)
+    pairs = take(corpus.tested, slice(0, count))
+    translations = translate_pairs(piece, kind, train(piece, kind, "victim", seed)[-1], pairs)
     return [
         {
             "source": corpus.words[0].decode(source),

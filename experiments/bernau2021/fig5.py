@@ -87,7 +87,7 @@ def table(record: dict[str, Any]) -> str:
                 f"{row['global_sensitivity']:g}",
                 f"{row['mean']:.3f}",
                 *(
-                    f"{row['median'][i]:.2f} ({row['low'][i]:.2f} to {row['high'][i]:.2f})"
+                    common.cell([row["median"][i], row["low"][i], row["high"][i]])
                     for i in (0, last // 2, last)
                 ),
             )

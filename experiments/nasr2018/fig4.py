@@ -1,7 +1,7 @@
 """Figure 4 of the paper: loss of the classifier and gain of the attacker during training.
 
 Run:       python -m experiments run nasr2018/fig4 --preset cpu
-Time:      smoke 8 s; cpu no more than table5, whose cases it has; paper likewise
+Time:      smoke 30 s; cpu no more than table5, whose cases it has; paper likewise
 Data:      purchases and location30 (cpu); purchase100 (paper)
 Paper:     without the defence the loss goes to 0; with it loss and gain level off, the gain near
            -ln 2, which is guessing

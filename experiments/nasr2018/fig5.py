@@ -1,7 +1,7 @@
 """Figure 5 of the paper: generalisation error by class, with and without the defence.
 
 Run:       python -m experiments run nasr2018/fig5 --preset cpu
-Time:      smoke 8 s; cpu no more than table4, whose cases it has; paper likewise
+Time:      smoke 30 s; cpu no more than table4, whose cases it has; paper likewise
 Data:      purchases and location30 (cpu); purchase100, texas100 and cifar100 (paper)
 Paper:     the error with the defence is lower over all classes; of all records it falls from
            29.7 to 7.5 % (Texas-100), 54.3 to 22.7 % (AlexNet), 29.4 to 12.7 % (DenseNet)

@@ -1,7 +1,7 @@
 """Figures 6 to 8 of the paper: the outputs for members and non-members.
 
 Run:       python -m experiments run nasr2018/fig6_7_8 --preset cpu
-Time:      smoke 8 s; cpu no more than table4, whose cases it has; paper likewise
+Time:      smoke 30 s; cpu no more than table4, whose cases it has; paper likewise
 Data:      purchases and location30 (cpu); purchase100, texas100 and cifar100 (paper)
 Paper:     largest gap between the curves of members and non-members, with / without: accuracy
            .02 / .34 (Purchase-100), .05 / .25 (Texas-100), .06 / .56 (DenseNet); entropy

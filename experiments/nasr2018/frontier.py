@@ -1,7 +1,7 @@
 """Each defence in one comparison: its accuracy against what adaptive attackers still get.
 
 Run:       python -m experiments run nasr2018/frontier --preset cpu
-Time:      smoke 20 s; cpu about 40 min on one core and paper some hours on a GPU, estimated
+Time:      smoke 30 s; cpu about 40 min on one core and paper some hours on a GPU, estimated
 Data:      purchases (cpu), purchase100 (paper)
 Paper:     none; Table 4 has its own attack alone, at 51.6 % for the defence and 67.6 % without
 Ours:      not run yet
@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy import special
 
 from experiments import common, figures
 from experiments.nasr2018 import recipe
@@ -232,19 +233,10 @@ def _measure(entry: _Entry, folder: Path | None, *, base: str | None) -> dict[st
             },
         }
         if name == "paper":
-            row |= _accuracy(scores, judged, is_member)
+            sides = (np.flatnonzero(judged & side) for side in (is_member, ~is_member))
+            row |= recipe.attack_accuracies(special.expit(scores), *sides)
         rows.append({**shared, **row})
     return {"rows": rows}
-
-
-def _accuracy(log_odds: np.ndarray, judged: np.ndarray, is_member: np.ndarray) -> dict[str, float]:
-    """Measures the accuracy of the paper on equally many members and non-members."""
-    sides = [np.flatnonzero(judged & side) for side in (is_member, ~is_member)]
-    size = min(map(len, sides))
-    rows = np.concatenate([np.random.default_rng(0).permutation(side)[:size] for side in sides])
-    h = 1 / (1 + np.exp(-log_odds[rows]))
-    accuracy = metrics.attack_accuracy(h, np.repeat([True, False], size))
-    return {"attack_accuracy": accuracy.expected, "attack_at_half": accuracy.at_half}
 
 
 def _scores(key: jax.Array, evidence: Evidence, settings: Settings) -> dict[str, np.ndarray]:

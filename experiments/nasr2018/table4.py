@@ -1,7 +1,7 @@
 """Table 4 of the paper: accuracy and attack accuracy with and without adversarial regularisation.
 
 Run:       python -m experiments run nasr2018/table4 --preset cpu
-Time:      smoke 8 s; cpu about 15 min on one core and paper some hours on a GPU, estimated
+Time:      smoke 30 s; cpu about 15 min on one core and paper some hours on a GPU, estimated
 Data:      purchases and location30 (cpu); purchase100, texas100 and cifar100 (paper)
 Paper:     train / test / attack in %, without -> with: Purchase-100 100 / 80.1 / 67.6 ->
            92.2 / 76.5 / 51.6; Texas-100 81.6 / 51.9 / 63 -> 55 / 47.5 / 51.0; CIFAR-100 with

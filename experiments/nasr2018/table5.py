@@ -1,7 +1,7 @@
 """Table 5 of the paper: the weight lambda of the attacker's gain.
 
 Run:       python -m experiments run nasr2018/table5 --preset cpu
-Time:      smoke 8 s; cpu about 20 min on one core and paper about 1 h on a GPU, estimated
+Time:      smoke 30 s; cpu about 20 min on one core and paper about 1 h on a GPU, estimated
 Data:      purchases and location30 (cpu); purchase100 (paper)
 Paper:     train / test / attack in %: lambda 0 100 / 80.1 / 67.6; 1 98.7 / 78.3 / 57.0;
            2 96.7 / 77.4 / 55.0; 3 92.2 / 76.5 / 51.8; 10 76.3 / 70.1 / 50.6

@@ -1,7 +1,7 @@
 """Table 6 of the paper: L2 regularisation instead of the defence.
 
 Run:       python -m experiments run nasr2018/table6 --preset cpu
-Time:      smoke 6 s; cpu about 4 min on one core and paper some minutes on a GPU, estimated
+Time:      smoke 30 s; cpu about 4 min on one core and paper some minutes on a GPU, estimated
 Data:      purchases and location30 (cpu); purchase100 (paper)
 Paper:     train / test / attack in %: factor 0 100 / 80.1 / 67.6; 0.001 86 / 81.3 / 60;
            0.005 74 / 70.2 / 56; 0.01 34 / 32.1 / 50.6

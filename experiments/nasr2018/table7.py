@@ -1,7 +1,7 @@
 """Table 7 of the paper: the size of the reference set D'.
 
 Run:       python -m experiments run nasr2018/table7 --preset cpu
-Time:      smoke 8 s; cpu about 20 min on one core and paper about 1 h on a GPU, estimated
+Time:      smoke 30 s; cpu about 20 min on one core and paper about 1 h on a GPU, estimated
 Data:      purchases and location30 (cpu); purchase100 (paper)
 Paper:     test / attack in %: 1,000 80.0 / 59.2; 5,000 77.4 / 52.8; 10,000 76.8 / 52.4;
            20,000 76.5 / 51.6; 30,000 76.4 / 50.6; D has 20,000 records and lambda is 3

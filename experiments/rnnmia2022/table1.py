@@ -1,7 +1,7 @@
 """Table 1 of rnnmia2022: agents whose policies are answered by the Dirichlet mechanism.
 
 Run:       python -m experiments run rnnmia2022/table1 --preset cpu
-Time:      smoke 60 s, cpu not run yet, paper not run yet; resumable by build/agents
+Time:      smoke 2 min, cpu not run yet, paper not run yet; resumable by build/agents
 Paper:     attack accuracy 99.19 % without protection; 98.74 %, 55.87 %, 50.59 %, 50.00 % and
            50.00 % at k = 100, 10, 1, 0.1 and 0.01, at a return between 0.9095 and 0.8783
 Ours:      not run yet
@@ -18,16 +18,16 @@ states neither eta nor b, so the epsilons are for those chosen here.
 """
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from experiments import agents, common
-from experiments.rnnmia2022 import fig2
+from experiments import agents
+from experiments.rnnmia2022 import fig2, mechanism
+from experiments.rnnmia2022.mechanism import Mechanism
 from jaxpriv import defences
 from jaxpriv.attacks import floor_map
-from jaxpriv.defences import dirichlet
 
 KIND = fig2.KINDS["recurrent"]
 PAPER = {
@@ -43,27 +43,16 @@ PAPER = {
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Sizes, and the mechanism.
-
-    pieces: sizes, by the name of the maps.
-    concentrations: k of the mechanism.
-    queries: numbers of answers at each step that adaptive attackers average; the first is 1.
-    eta, b, delta: floor of the probabilities, L1 distance of neighbours, and delta.
-    """
+    """pieces: sizes, by the name of the maps. mechanism: the mechanism and its attackers."""
 
     pieces: dict[str, agents.Piece]
-    concentrations: tuple[float, ...] = (100.0, 10.0, 1.0, 0.1, 0.01)
-    queries: tuple[int, ...] = (1, 16, 64)
-    eta: float = 0.01
-    b: float = 0.1
-    delta: float = 1e-5
+    mechanism: Mechanism = field(default_factory=Mechanism)
 
 
 PRESETS = {
     "smoke": Settings(
         pieces={"N2-S4": dataclasses.replace(agents.SMOKE, order_updates=0)},
-        concentrations=(1.0,),
-        queries=(1,),
+        mechanism=Mechanism(concentrations=(1.0,), queries=(1,)),
     ),
     "cpu": Settings(pieces={"N2-S6": dataclasses.replace(agents.CPU["N2-S6"], episodes=4)}),
     "paper": Settings(pieces=agents.PAPER),
@@ -76,52 +65,34 @@ def run(settings: Settings) -> dict[str, Any]:
     for maps, piece in settings.pieces.items():
         undefended = agents.fit_attack(piece, KIND, stage=piece.stages - 1)[0]
         plain = _play(piece, None)
-        rows.append(
-            {
-                "maps": maps,
-                "k": None,
-                "return": _returns(piece, plain),
-                "as_trained": _accuracy(piece, undefended, plain),
-                "adaptive": {},
-                "epsilon": {},
-                "paper": PAPER[None],
-            }
-        )
-        steps = max(1, round(float(np.median([e.lengths for e in plain]))))
-        for k in settings.concentrations:
-            row = _defended(piece, k, undefended, steps, settings)
-            rows.append({"maps": maps, "k": k, **row, "paper": PAPER[k]})
-    return {"rows": rows, "eta": settings.eta, "b": settings.b, "delta": settings.delta}
+        length = max(1, round(float(np.median([each.lengths for each in plain]))))
+        measured = {
+            "utility": _returns(piece, plain),
+            "as_trained": _accuracy(piece, undefended, plain),
+        }
+        rows.append({"maps": maps, "k": None, **measured, "adaptive": {}, "epsilon": {}})
+        for k in settings.mechanism.concentrations:
+            row = _defended(piece, k, undefended, settings.mechanism)
+            epsilons = settings.mechanism.epsilons(k, length=length, num_classes=agents.NUM_ACTIONS)
+            rows.append({"maps": maps, "k": k, **row, "epsilon": epsilons})
+    rows = [{**row, "paper": PAPER[row["k"]]} for row in rows]
+    return {"rows": rows, "mechanism": dataclasses.asdict(settings.mechanism)}
 
 
 def _defended(
-    piece: agents.Piece, k: float, undefended: Any, steps: int, settings: Settings
+    piece: agents.Piece, k: float, undefended: Any, mechanism: Mechanism
 ) -> dict[str, Any]:
-    """Attacks the agents at one k; `steps` is the length of an episode for its epsilon."""
-    row: dict[str, Any] = {"steps": steps, "adaptive": {}, "epsilon": {}}
-    row["epsilon"]["1"] = _epsilon(k, 1, settings)
-    for queries in settings.queries:
-        defence = _defence(k, queries, settings)
+    """Attacks the agents at one k."""
+    row: dict[str, Any] = {"adaptive": {}}
+    for queries in mechanism.queries:
+        defence = mechanism.defence(k, queries)
         episodes = _play(piece, defence)
         adapted = agents.fit_attack(piece, KIND, stage=piece.stages - 1, defence=defence)[0]
         row["adaptive"][str(queries)] = _accuracy(piece, adapted, episodes)
-        row["epsilon"][f"{queries} x {steps}"] = _epsilon(k, queries * steps, settings)
         if queries == 1:
-            row["return"] = _returns(piece, episodes)
+            row["utility"] = _returns(piece, episodes)
             row["as_trained"] = _accuracy(piece, undefended, episodes)
     return row
-
-
-def _defence(k: float, queries: int, settings: Settings) -> defences.Defence:
-    return dirichlet.noised_outputs(
-        k=k, eta=settings.eta, b=settings.b, delta=settings.delta, queries=queries
-    )
-
-
-def _epsilon(k: float, queries: int, settings: Settings) -> float:
-    guarantee = _defence(k, queries, settings).output_guarantee
-    assert guarantee is not None
-    return guarantee(agents.NUM_ACTIONS).epsilon
 
 
 def _play(piece: agents.Piece, defence: defences.Defence | None) -> list[floor_map.Trajectories]:
@@ -158,30 +129,11 @@ def _returns(piece: agents.Piece, episodes: list[floor_map.Trajectories]) -> lis
 
 def table(record: dict[str, Any]) -> str:
     """Formats the rows beside those of the paper."""
-    queries = list(record["rows"][-1]["adaptive"])
-    columns = (
-        "maps", "attack, %: paper", "as trained", *(f"adaptive, {q}" for q in queries),
-        "return: paper", "ours", "epsilon of 1 answer", "of an episode", f"x {queries[-1]}",
-    )  # fmt: skip
-    rows = []
-    for row in record["rows"]:
-        accuracy, reward = row["paper"]
-        adaptive = row["adaptive"]
-        epsilons = list(row["epsilon"].values())
-        shown = (epsilons[0], epsilons[1], epsilons[-1]) if epsilons else ()
-        rows.append(
-            (
-                f"{row['maps']}, " + ("no protection" if row["k"] is None else f"k = {row['k']:g}"),
-                f"{100 * accuracy:.2f}",
-                common.percent(row["as_trained"]),
-                *(common.percent(adaptive[q]) if adaptive else "" for q in queries),
-                f"{reward:.4f}",
-                common.cell(row["return"], digits=3),
-                *(tuple(f"{x:.4g}" for x in shown) or ("infinite",) * 3),
-            )
-        )
-    note = (
-        f"epsilon at delta {record['delta']:g}, eta {record['eta']:g} and b {record['b']:g} is "
-        "local differential privacy of answers, not of maps."
+    return mechanism.table(
+        record["rows"],
+        record["mechanism"],
+        utility="return",
+        decimals=3,
+        label=lambda row: f"{row['maps']}, ",
+        protects="the answers to an episode, not of maps",
     )
-    return common.text_table(columns, rows) + "\n\n" + note

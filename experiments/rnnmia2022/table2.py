@@ -1,7 +1,7 @@
 """Table 2 of rnnmia2022: translation models whose probabilities the Dirichlet mechanism answers.
 
 Run:       python -m experiments run rnnmia2022/table2 --preset cpu
-Time:      smoke 30 s, cpu not run yet (its models are those of fig4_5 in build/translation), paper
+Time:      smoke 45 s, cpu not run yet (its models are those of fig4_5 in build/translation), paper
            not run yet
 Paper:     attack accuracy 81.02 % without protection at BLEU 46.74; 67.53 %, 55.98 %, 53.42 %,
            50.42 % and 50.34 % at k = 100, 10, 1, 0.1 and 0.01, at a BLEU of 46.53 to 43.74
@@ -21,6 +21,7 @@ every query spends the guarantee again. The paper states neither eta nor b, so t
 those chosen here.
 """
 
+import dataclasses
 import functools
 from dataclasses import dataclass
 from typing import Any
@@ -30,11 +31,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import common, translation
+from experiments import translation
+from experiments.rnnmia2022 import mechanism
+from experiments.rnnmia2022.mechanism import Mechanism
 from experiments.translation import Kind, Piece
-from jaxpriv import metrics, models
 from jaxpriv.attacks import sequence
-from jaxpriv.data import vocabulary
 from jaxpriv.defences import dirichlet
 from jaxpriv.training.translation import reference_logits
 
@@ -52,30 +53,24 @@ _ABSENT = 1e-30
 """Concentration of an entry that is 0 in every draw."""
 
 
+MECHANISM = Mechanism(eta=1e-5)
+"""The floor is below 1 / 10,000, as vocabularies require."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Sizes, and the mechanism.
-
-    concentrations: k of the mechanism.
-    queries: numbers of answers to each token that adaptive attackers average; the first is 1.
-    eta, b, delta: floor of the probabilities, L1 distance of neighbours, and delta.
-    """
+    """piece, kind: sizes and architecture. mechanism: the mechanism and its attackers."""
 
     piece: Piece
     kind: Kind
-    concentrations: tuple[float, ...] = (100.0, 10.0, 1.0, 0.1, 0.01)
-    queries: tuple[int, ...] = (1, 16, 64)
-    eta: float = 1e-5
-    b: float = 0.1
-    delta: float = 1e-5
+    mechanism: Mechanism = MECHANISM
 
 
 PRESETS = {
     "smoke": Settings(
         piece=translation.SMOKE,
         kind=translation.SMALL_KINDS["RNN"],
-        concentrations=(1.0,),
-        queries=(1, 2),
+        mechanism=dataclasses.replace(MECHANISM, concentrations=(1.0,), queries=(1, 2)),
     ),
     "cpu": Settings(piece=Piece(size=2000), kind=translation.LSTM),
     "paper": Settings(piece=Piece(size=10_000, tested=1000, judged=2000), kind=translation.LSTM),
@@ -84,33 +79,24 @@ PRESETS = {
 
 def run(settings: Settings) -> dict[str, Any]:
     """Attacks one victim at every k."""
-    piece = settings.piece
-    sides = _sentences(piece)
+    piece, options = settings.piece, settings.mechanism
+    sides, corpus = _sentences(piece), translation.load(piece)
     undefended = _attack(settings, sides, None, 1)
-    lengths = translation.load(piece).pairs.target_length[sides["victim"]] - 1
-    tokens = max(1, round(float(np.median(lengths))))
-    rows = [
-        {
-            "k": None,
-            "bleu": _bleu(settings, None),
-            "as_trained": _accuracy(settings, undefended, sides, None, 1),
-            "adaptive": {},
-            "epsilon": {},
-            "paper": PAPER[None],
-        }
-    ]
-    for k in settings.concentrations:
-        row: dict[str, Any] = {"k": k, "bleu": _bleu(settings, k), "adaptive": {}}
+    lengths = corpus.pairs.target_length[sides["victim"]] - 1
+    length = max(1, round(float(np.median(lengths))))
+    rows: list[dict[str, Any]] = []
+    for k in (None, *options.concentrations):
+        row: dict[str, Any] = {"k": k, "paper": PAPER[k], "utility": _bleu(settings, k)}
         row["as_trained"] = _accuracy(settings, undefended, sides, k, 1)
-        row["epsilon"] = {"1": _epsilon(settings, k, 1)}
-        for queries in settings.queries:
-            adapted = _attack(settings, sides, k, queries)
-            accuracy = _accuracy(settings, adapted, sides, k, queries)
-            row["adaptive"][str(queries)] = accuracy
-            row["epsilon"][f"{queries} x {tokens}"] = _epsilon(settings, k, queries * tokens)
-        rows.append({**row, "paper": PAPER[k]})
-    shared = {"tokens": tokens, "eta": settings.eta, "b": settings.b, "delta": settings.delta}
-    return {"rows": rows, **shared}
+        row |= {"adaptive": {}, "epsilon": {}}
+        if k is not None:
+            row["epsilon"] = options.epsilons(k, length=length, num_classes=corpus.sizes[1])
+            for queries in options.queries:
+                adapted = _attack(settings, sides, k, queries)
+                accuracy = _accuracy(settings, adapted, sides, k, queries)
+                row["adaptive"][str(queries)] = accuracy
+        rows.append(row)
+    return {"rows": rows, "mechanism": dataclasses.asdict(options)}
 
 
 def _sentences(piece: Piece) -> dict[str, np.ndarray]:
@@ -151,38 +137,23 @@ def _accuracy(
     return translation.balanced_accuracy((log_odds > 0) == is_member, is_member)
 
 
-def _epsilon(settings: Settings, k: float, queries: int) -> float:
-    defence = dirichlet.noised_outputs(
-        k=k, eta=settings.eta, b=settings.b, delta=settings.delta, queries=queries
-    )
-    assert defence.output_guarantee is not None
-    return defence.output_guarantee(translation.load(settings.piece).sizes[1]).epsilon
-
-
-def _model(settings: Settings) -> nn.Module:
-    piece = settings.piece
-    return settings.kind.module(translation.load(piece).sizes, max_length=piece.max_length)
-
-
 def _answers(
     settings: Settings, role: str, sentences: np.ndarray, k: float | None, queries: int
 ) -> sequence.Outputs:
-    """Queries a model with the references of sentences, a block at a time."""
+    """Queries a model with the references of sentences."""
     piece = settings.piece
-    pairs = translation.load(piece).pairs
+    corpus = translation.load(piece)
+    model = settings.kind.module(corpus.sizes, max_length=piece.max_length)
     params = translation.train(piece, settings.kind, role, 0)[-1]
-    answer = _answerer(_model(settings), piece.top, settings.eta, k is not None, queries)
-    parts, size = [], translation.BLOCK
-    for start in range(0, len(sentences), size):
-        block = sentences[start : start + size]
-        batch = jax.tree.map(lambda leaf, block=block: leaf[np.resize(block, size)], pairs)
-        keys = jax.random.split(jax.random.fold_in(jax.random.key(queries), start), size)
-        largest, of_reference, rank = (
-            np.asarray(leaf)[: len(block)] for leaf in answer(params, batch, keys, k or 1.0)
-        )
-        lengths = np.asarray(pairs.target_length[block]) - 1
-        parts.append(sequence.Outputs(largest, of_reference, rank, lengths))
-    return sequence.join(parts)
+    answer = _answerer(model, piece.top, settings.mechanism.eta, k is not None, queries)
+
+    def query(block: Any) -> sequence.Outputs:
+        pairs, keys = block
+        largest, of_reference, rank = answer(params, pairs, keys, k or 1.0)
+        return sequence.Outputs(largest, of_reference, rank, pairs.target_length - 1)
+
+    keys = jax.random.split(jax.random.key(queries), len(sentences))
+    return translation.in_blocks(query, (translation.take(corpus.pairs, sentences), keys))
 
 
 @functools.cache
@@ -224,67 +195,20 @@ def _mean_answer(key: jax.Array, entries: jax.Array, k: Any, queries: int) -> ja
 
 
 def _bleu(settings: Settings, k: float | None) -> float:
-    """Translates the test sentences, by the answers to every token, and computes BLEU."""
+    """Computes the BLEU of translations by the answers to every token."""
     piece = settings.piece
-    corpus = translation.load(piece)
     params = translation.train(piece, settings.kind, "victim", 0)[-1]
-    if k is None:
-        return translation.bleu(piece, settings.kind, params, corpus.tested)
-    decode = _decoder(_model(settings), piece.max_length, settings.eta)
-    pairs, size, texts = corpus.tested, translation.BLOCK, []
-    for start in range(0, len(pairs.source_length), size):
-        rows = np.arange(start, min(start + size, len(pairs.source_length)))
-        block = np.resize(rows, size)
-        keys = jax.random.split(jax.random.fold_in(jax.random.key(2), start), size)
-        tokens = decode(params, pairs.source[block], pairs.source_length[block], keys, k)
-        texts += [corpus.words[1].decode(row) for row in np.asarray(tokens)[: len(rows)]]
-    references = [corpus.words[1].decode(row) for row in pairs.target]
-    return metrics.text.bleu(texts, references).score
-
-
-@functools.cache
-def _decoder(model: nn.Module, max_length: int, eta: float) -> Any:
-    def decode(params: Any, source: Any, length: Any, key: jax.Array, k: Any) -> jax.Array:
-        return models.greedy(
-            model,
-            params,
-            source,
-            length,
-            max_length=max_length,
-            bos=vocabulary.BOS,
-            eos=vocabulary.EOS,
-            respond=functools.partial(dirichlet.noised_answer, k=k, eta=eta),
-            key=key,
-        ).tokens
-
-    return jax.jit(jax.vmap(decode, in_axes=(None, 0, 0, 0, None)))
+    respond = None if k is None else settings.mechanism.defence(k, 1).respond
+    return translation.bleu(piece, settings.kind, params, translation.load(piece).tested, respond)
 
 
 def table(record: dict[str, Any]) -> str:
     """Formats the rows beside those of the paper."""
-    queries = list(record["rows"][-1]["adaptive"])
-    columns = (
-        "", "attack, %: paper", "as trained", *(f"adaptive, {q}" for q in queries), "BLEU: paper",
-        "ours", "epsilon of 1 answer", "of a sentence", f"x {queries[-1]}",
-    )  # fmt: skip
-    rows = []
-    for row in record["rows"]:
-        accuracy, bleu = row["paper"]
-        adaptive, epsilons = row["adaptive"], list(row["epsilon"].values())
-        shown = [f"{epsilons[i]:.4g}" for i in (0, 1, -1)] if epsilons else ["infinite"] * 3
-        rows.append(
-            (
-                "no protection" if row["k"] is None else f"k = {row['k']:g}",
-                f"{100 * accuracy:.2f}",
-                common.percent(row["as_trained"]),
-                *(common.percent(adaptive[q]) if adaptive else "" for q in queries),
-                f"{bleu:.2f}",
-                f"{row['bleu']:.2f}",
-                *shown,
-            )
-        )
-    note = (
-        f"epsilon at delta {record['delta']:g}, eta {record['eta']:g} and b {record['b']:g} is "
-        f"local differential privacy of the answers to {record['tokens']} tokens, not of sentences."
+    return mechanism.table(
+        record["rows"],
+        record["mechanism"],
+        utility="BLEU",
+        decimals=2,
+        label=lambda row: "",
+        protects="the answers to a sentence, not of sentences",
     )
-    return common.text_table(columns, rows) + "\n\n" + note

@@ -202,14 +202,13 @@ def table(record: dict[str, Any]) -> str:
     tests = {(c["mechanism"], c["noise"]): c for c in record["claim"]}
     rows = []
     for row in record["rows"]:
-        mean, low, high = row["loss"]
         test = tests.get((row["mechanism"], row["noise"]))
         rows.append(
             (
                 f"{row['mechanism']}, {row['network']}",
                 f"{row['noise']:g}",
                 f"{row['clean_accuracy']:.3f}",
-                f"{mean:.3f} ({low:.3f} to {high:.3f})",
+                common.cell(row["loss"], digits=3),
                 ""
                 if test is None or row["network"] != "RNN"
                 else f"{test['corrected_pvalue']:.3g}",

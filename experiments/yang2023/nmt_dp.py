@@ -13,21 +13,22 @@ taken to be public, see `data.Vocabulary`. `auc` is that of the attack by the me
 on members and test sentences; the utility loss is 1 - BLEU / BLEU without privacy.
 """
 
+import functools
 import os
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
 from experiments import common
-from experiments.translation import BLOCK
-from jaxpriv import accounting, data, grads, metrics, models, sampling, training
-from jaxpriv.data import vocabulary
+from experiments.translation import in_blocks, take, translate
+from jaxpriv import accounting, data, grads, metrics, models, sampling, signals, training
 from jaxpriv.metrics import intervals
 from jaxpriv.models import transformer
 from jaxpriv.training import translation
@@ -95,7 +96,7 @@ class Task(NamedTuple):
     members: translation.SentencePair
     tested: translation.SentencePair
     words: data.Vocabulary
-    model: models.BertTranslator
+    model: nn.Module
     params: Any
 
 
@@ -115,8 +116,8 @@ def prepare(settings: Settings) -> Task:
     )
     encoded = [_encode(pairs, settings, folder, english, words) for pairs in read]
     order = np.random.default_rng(0).permutation(len(encoded[0].source_length))
-    members = _take(encoded[0], order[: settings.size])
-    rest = encoded[1] if split else _take(encoded[0], order[settings.size :])
+    members = take(encoded[0], order[: settings.size])
+    rest = encoded[1] if split else take(encoded[0], order[settings.size :])
     if settings.bert is None:
         bert = models.Bert(num_tokens=len(english), width=4, num_layers=1, num_heads=1, hidden=4)
         pretrained = None
@@ -136,7 +137,7 @@ def prepare(settings: Settings) -> Task:
     params = jax.jit(model.init)(jax.random.key(0), *first[:3])
     if pretrained is not None:
         params = {"params": {**params["params"], "bert": pretrained["params"]}}
-    return Task(members, _take(rest, slice(0, settings.tested)), words, model, params)
+    return Task(members, take(rest, slice(0, settings.tested)), words, model, params)
 
 
 def _encode(
@@ -154,20 +155,16 @@ def _encode(
         source = data.pad_word_pieces(pairs.source, folder / "tokenizer.json", max_length=size)
     target = data.pad(pairs.target, words, max_length=size)
     joined = translation.make_pairs(source.tokens, source.mask, target.tokens, target.mask)
-    return _take(joined, np.flatnonzero(~(source.is_cut | target.is_cut)))
-
-
-def _take(pairs: Any, rows: Any) -> Any:
-    return jax.tree.map(lambda leaf: leaf[rows], pairs)
+    return take(joined, np.flatnonzero(~(source.is_cut | target.is_cut)))
 
 
 def run(settings: Settings) -> dict[str, Any]:
     """Fine-tunes and measures under each guarantee."""
     task = prepare(settings)
-    measure, rows = _measures(settings, task), []
+    rows = []
     for epsilon in settings.epsilons:
         params, spent = fine_tune(settings, task, epsilon)
-        rows.append({"epsilon": spent, **measure(params)})
+        rows.append({"epsilon": spent, **_measure(settings, task, params)})
     plain = [row["bleu"] for row in rows if row["epsilon"] is None and row["bleu"]]
     for row in rows:
         row["utility_loss"] = 1 - row["bleu"] / plain[0] if plain else None
@@ -210,57 +207,35 @@ def fine_tune(settings: Settings, task: Task, epsilon: float | None) -> tuple[An
     return state.params, spent
 
 
-def _measures(settings: Settings, task: Task) -> Any:
-    """Returns the function that measures parameters: BLEU, losses and the attack by the loss."""
+def _measure(settings: Settings, task: Task, params: Any) -> dict[str, Any]:
+    """Measures parameters: BLEU, losses, and the attack by the loss."""
+    members = take(task.members, slice(0, settings.tested))
+    log_probs = _log_probs(task.model)
+    scores = [
+        in_blocks(lambda block: log_probs(params, block), pairs) for pairs in (members, task.tested)
+    ]
+    is_member = np.repeat([True, False], [len(side) for side in scores])
+    auc = intervals.delong(np.concatenate(scores), is_member, confidence=0.95)
+    texts = translate(task.model, params, task.tested, task.words, max_length=settings.max_length)
+    references = [task.words.decode(row) for row in task.tested.target]
+    return {
+        "bleu": metrics.text.bleu(texts, references).score,
+        "loss_of_members": float(-scores[0].mean()),
+        "loss": float(-scores[1].mean()),
+        "auc": list(auc),
+    }
 
-    @jax.jit
-    def log_prob(params: Any, pairs: Any) -> jax.Array:
-        def of_one(pair: Any) -> jax.Array:
-            logits = translation.reference_logits(task.model, params, pair)
-            losses = optax.softmax_cross_entropy_with_integer_labels(logits, pair.target[1:])
-            count = pair.target_length - 1
-            total = jnp.where(jnp.arange(len(losses)) < count, losses, 0).sum()
-            return -total / count.astype(total.dtype)
 
-        return jax.vmap(of_one)(pairs)
+@functools.cache
+def _log_probs(model: nn.Module) -> Any:
+    """Compiles the mean log-probability of the tokens of each translation."""
 
-    @jax.jit
-    def translate(params: Any, pairs: Any) -> jax.Array:
-        def of_one(source: Any, length: Any) -> jax.Array:
-            return models.greedy(
-                task.model,
-                params,
-                source,
-                length,
-                max_length=settings.max_length,
-                bos=vocabulary.BOS,
-                eos=vocabulary.EOS,
-            ).tokens
+    def of_one(params: Any, pair: Any) -> jax.Array:
+        log_p = jax.nn.log_softmax(translation.reference_logits(model, params, pair))
+        of_tokens = jnp.take_along_axis(log_p, pair.target[1:, None], axis=1)[:, 0]
+        return signals.mean_log_probability(of_tokens, pair.target_length - 1)
 
-        return jax.vmap(of_one)(pairs.source, pairs.source_length)
-
-    def in_blocks(function: Any, params: Any, pairs: Any) -> np.ndarray:
-        count, results = len(pairs.source_length), []
-        for start in range(0, count, BLOCK):
-            rows = np.resize(np.arange(start, min(start + BLOCK, count)), BLOCK)
-            results.append(np.asarray(function(params, _take(pairs, rows)))[: count - start])
-        return np.concatenate(results)
-
-    def measure(params: Any) -> dict[str, Any]:
-        members = _take(task.members, slice(0, settings.tested))
-        scores = [in_blocks(log_prob, params, pairs) for pairs in (members, task.tested)]
-        is_member = np.repeat([True, False], [len(side) for side in scores])
-        auc = intervals.delong(np.concatenate(scores), is_member, confidence=0.95)
-        texts = [task.words.decode(row) for row in in_blocks(translate, params, task.tested)]
-        references = [task.words.decode(row) for row in task.tested.target]
-        return {
-            "bleu": metrics.text.bleu(texts, references).score,
-            "loss_of_members": float(-scores[0].mean()),
-            "loss": float(-scores[1].mean()),
-            "auc": list(auc),
-        }
-
-    return measure
+    return jax.jit(jax.vmap(of_one, in_axes=(None, 0)))
 
 
 def table(record: dict[str, Any]) -> str:
@@ -274,7 +249,7 @@ def table(record: dict[str, Any]) -> str:
                 "" if row["utility_loss"] is None else f"{row['utility_loss']:.2f}",
                 f"{row['loss']:.2f}",
                 f"{row['loss_of_members']:.2f}",
-                "{:.3f} ({:.3f} to {:.3f})".format(*row["auc"]),
+                common.cell(row["auc"], digits=3),
             )
             for row in record["rows"]
         ),

@@ -1,7 +1,8 @@
 """Table 1 of the paper: sensitivity of recurrent and feed-forward networks, by sampled pairs.
 
 Run:       python -m experiments run yang2023/table1 --preset cpu
-Time:      smoke 30 s, cpu 30 min on one core (estimated); paper unmeasured, for one GPU
+Time:      smoke 1 min, cpu 30 min on one core without the agents (estimated);
+           paper unmeasured, for one GPU
 Paper:     500 pairs: images 0.013209 (RNN) and 0.013518 (FFNN), translation 0.11678 and 0.11845,
            agents 0.093682 and 0.093429; gamma at most 0.0774
 Ours:      not run yet at cpu

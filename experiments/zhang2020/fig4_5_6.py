@@ -158,7 +158,6 @@ def table(record: dict[str, Any]) -> str:
     for row in record["rows"]:
         epsilon = row["epsilon"] or {}
         wins = row["wins"]
-        distance, low, high = row["distance"]
         rows.append(
             (
                 row["protection"],
@@ -168,8 +167,8 @@ def table(record: dict[str, Any]) -> str:
                     for name in ("add_or_remove_one", "replace_one")
                 ),
                 " ".join(f"{100 * a:.1f}" for a in row["accuracies"]),
-                f"{distance:.2f} ({low:.2f} to {high:.2f})",
-                "" if wins is None else f"{wins[0]:.2f} ({wins[1]:.2f} to {wins[2]:.2f})",
+                common.cell(row["distance"]),
+                "" if wins is None else common.cell(wins),
                 f"{row['reidentified']:.2f}",
             )
         )

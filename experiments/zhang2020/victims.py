@@ -337,10 +337,9 @@ def mean_text(values: Any) -> str:
     flat = np.ravel(values).tolist()
     if len(flat) < 2:
         return f"{flat[0]:.3f}"
-    mean, low, high = common.mean_interval(flat, confidence=CONFIDENCE)
-    return f"{mean:.3f} ({low:.3f} to {high:.3f})"
+    return common.cell(common.mean_interval(flat, confidence=CONFIDENCE), digits=3)
 
 
 def share_text(share: Any) -> str:
     """Formats a share with the ends of its interval; '' for None."""
-    return "" if share is None else "{:.2f} ({:.2f} to {:.2f})".format(*share)
+    return "" if share is None else common.cell(share)
