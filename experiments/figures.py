@@ -125,7 +125,7 @@ def _figure(
                 for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
                     handles.setdefault(label, handle)
             figure.legend(
-                handles.values(), handles.keys(), loc="outside lower center",
+                handles.values(), handles.keys(), loc="outside upper center",
                 ncols=min(3, len(handles)), frameon=False,
             )  # fmt: skip
         stream = io.StringIO()
