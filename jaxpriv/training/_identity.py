@@ -55,6 +55,8 @@ def versions() -> dict[str, str]:
 def difference(saved: Mapping[str, str], current: Mapping[str, str]) -> str:
     """Formats the difference between two descriptions.
 
+    An absent value equals None, so that checkpoints stay valid when an optional argument is added.
+
     Args:
       saved: description of the checkpoint's run.
       current: description of the current run.
@@ -62,7 +64,7 @@ def difference(saved: Mapping[str, str], current: Mapping[str, str]) -> str:
     Returns:
       A text with at most three differences; empty if there are none.
     """
-    names = [n for n in {**current, **saved} if saved.get(n) != current.get(n)]
+    names = [n for n in {**current, **saved} if saved.get(n, "None") != current.get(n, "None")]
     texts = [
         f"{n} ({saved.get(n, 'absent')} in the checkpoint, {current.get(n, 'absent')} now)"
         for n in names[:3]

@@ -219,6 +219,14 @@ def test_a_description_needs_no_address_and_survives_cycles():
     assert text == str(_identity.describe(value=holder))
 
 
+def test_an_optional_argument_that_was_added_is_no_difference():
+    saved = {"clip_norm": "1.0"}
+    assert _identity.difference(saved, {**saved, "dtype": "None"}) == ""
+    assert "dtype (absent in the checkpoint, 'bf16' now)" in _identity.difference(
+        saved, {**saved, "dtype": "'bf16'"}
+    )
+
+
 def assert_same(a, b):
     """Equal to the bit."""
     for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
