@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jaxpriv import data, metrics, models, sampling, signals, training
+from jaxpriv import data, metrics, models, sampling, sensitivity, signals, training
 from jaxpriv.attacks import Training, sequence
 from jaxpriv.data import vocabulary
 from jaxpriv.metrics import intervals
@@ -243,15 +243,17 @@ def rows(piece: Piece, seed: int) -> dict[str, np.ndarray]:
 
 
 @functools.cache
-def algorithm(piece: Piece, kind: Kind) -> training.Algorithm:
-    """Returns the training of a kind by Adam, with gradients clipped to norm 10 (both papers)."""
+def algorithm(piece: Piece, kind: Kind, size: int) -> training.Algorithm:
+    """Returns the training of a kind on `size` pairs by Adam.
+
+    Gradients are clipped to norm 10, as in both papers.
+    """
     model = kind.module(load(piece).sizes, max_length=piece.max_length)
     optimizer = optax.chain(
         optax.clip_by_global_norm(10.0),
         optax.add_decayed_weights(piece.weight_decay),
         optax.adam(piece.learning_rate),
     )
-    size = piece.size // piece.parts
     buckets = None
     if piece.widths:
         buckets = translation.buckets(widths=piece.widths, rows=piece.batch_size // 4)
@@ -263,11 +265,9 @@ def algorithm(piece: Piece, kind: Kind) -> training.Algorithm:
 def train(piece: Piece, kind: Kind, role: str, seed: int) -> tuple[Any, ...]:
     """Trains the victim or the shadow model; returns its parameters after each stage or part."""
     corpus = load(piece)
-    model = kind.module(corpus.sizes, max_length=piece.max_length)
     members = rows(piece, seed)[role]
     init_key, run_key = jax.random.split(jax.random.key(2 * seed + (role == "shadow")))
-    first = jax.tree.map(jnp.asarray, take(corpus.pairs, 0))
-    state = jax.jit(model.init)(init_key, *first[:3])
+    state, alg = initial(piece, kind, init_key), algorithm(piece, kind, piece.size // piece.parts)
     snapshots = []
     for name, part, steps in _schedule(piece, members):
         pairs = jax.tree.map(jnp.asarray, take(corpus.pairs, part))
@@ -276,11 +276,36 @@ def train(piece: Piece, kind: Kind, role: str, seed: int) -> tuple[Any, ...]:
             folder = _folder(piece, kind, f"{role}-{seed}", name)
             checkpoints = training.Checkpoints(directory=folder)
         key = jax.random.fold_in(run_key, steps if piece.parts > 1 else 0)
-        state, _ = training.fit(
-            key, algorithm(piece, kind), state, pairs, steps=steps, checkpoints=checkpoints
-        )
+        state, _ = training.fit(key, alg, state, pairs, steps=steps, checkpoints=checkpoints)
         snapshots.append(state.params)
     return tuple(snapshots)
+
+
+def initial(piece: Piece, kind: Kind, key: jax.Array) -> Any:
+    """Initialises the parameters of a model."""
+    corpus = load(piece)
+    model = kind.module(corpus.sizes, max_length=piece.max_length)
+    return jax.jit(model.init)(key, *jax.tree.map(jnp.asarray, take(corpus.pairs, 0))[:3])
+
+
+def sample_pairs(
+    piece: Piece, kind: Kind, *, num_pairs: int, checkpoints: training.Checkpoints | None
+) -> sensitivity.SampledPairs:
+    """Trains models in pairs whose data sets, of `piece.size` pairs, differ in one.
+
+    A piece without widths keeps every other pair of sentences in its place of the batch.
+    """
+    return sensitivity.sample_pairs(
+        jax.random.key(1),
+        lambda size, _: algorithm(piece, kind, size),
+        initial(piece, kind, jax.random.key(0)),
+        jax.tree.map(jnp.asarray, load(piece).pairs),
+        num_pairs=num_pairs,
+        num_records=piece.size,
+        steps=piece.stages[-1] * piece.epoch,
+        chunk=2 if checkpoints else None,
+        checkpoints=checkpoints,
+    )
 
 
 def _schedule(piece: Piece, members: np.ndarray) -> list[tuple[str, np.ndarray, int]]:

@@ -12,7 +12,8 @@ record. The paper tunes both networks to one sensitivity and states neither trai
 the values compare kinds of networks and not with the paper's. gamma is the probability that a
 further pair exceeds the sensitivity; at 20 pairs it is 0.32. Pairs share records where the data set
 is smaller than all of them (`are_disjoint`), which gamma does not allow for. A record of an agent
-is a floor map of two rooms of size 4. Translation is missing.
+is a floor map of two rooms of size 4. A record of a translation model is a pair of sentences, and
+its feed-forward network is a transformer; the paper fine-tunes BERT on WMT14.
 """
 
 import tempfile
@@ -22,9 +23,9 @@ from typing import Any
 
 import jax
 
-from experiments import agents, common
+from experiments import agents, common, translation
 from experiments.yang2023 import networks, tasks
-from jaxpriv import sensitivity, training
+from jaxpriv import data, sensitivity, training
 from jaxpriv.accounting import random_dp
 
 
@@ -38,18 +39,28 @@ class AgentSchedule:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TranslationSchedule:
+    """piece: sentences and training. kinds: architectures."""
+
+    piece: translation.Piece
+    kinds: dict[str, translation.Kind]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """Sizes.
 
     num_pairs: number of pairs of trainings of each network.
     schedules: training of each classifier.
     agents: training of the agents.
+    translation: training of the translation models.
     checkpoints: folder from which a run continues.
     """
 
     num_pairs: int
     schedules: dict[str, tasks.Schedule]
     agents: AgentSchedule
+    translation: TranslationSchedule
     checkpoints: str | None = None
 
 
@@ -59,6 +70,7 @@ PRESETS = {
         num_pairs=2,
         schedules={"images": tasks.Schedule(num_records=40, steps=2)},
         agents=AgentSchedule(piece=agents.SMOKE, num_maps=2, updates=1),
+        translation=TranslationSchedule(piece=translation.SMOKE, kinds=translation.SMALL_KINDS),
     ),
     "cpu": Settings(
         num_pairs=20,
@@ -67,6 +79,9 @@ PRESETS = {
             "purchases": tasks.Schedule(num_records=2000, steps=300),
         },
         agents=AgentSchedule(piece=agents.Piece(num_rooms=2, max_room_size=4)),
+        translation=TranslationSchedule(
+            piece=translation.Piece(size=500, stages=(5,), widths=()), kinds=translation.KINDS
+        ),
         checkpoints=_FOLDER,
     ),
     "paper": Settings(
@@ -76,12 +91,17 @@ PRESETS = {
             "purchases": tasks.Schedule(num_records=10_000, steps=3907),
         },
         agents=AgentSchedule(piece=agents.PAPER["N4-S5"], updates=100),
+        translation=TranslationSchedule(
+            piece=translation.Piece(size=5000, stages=(50,), batch_size=128, widths=()),
+            kinds=translation.KINDS,
+        ),
         checkpoints=_FOLDER,
     ),
 }
 
 
 PAPER_AGENTS = {"recurrent": 0.093682, "feed-forward": 0.093429}
+PAPER_TRANSLATION = {"RNN": 0.11678, "transformer": 0.11845}
 
 
 def run(settings: Settings) -> dict[str, Any]:
@@ -106,7 +126,17 @@ def run(settings: Settings) -> dict[str, Any]:
         )
         params = agents.initial(kind, jax.random.key(0))
         rows.append(_row(("agents", maps, name), params, pairs, PAPER_AGENTS[name]))
-    return {"rows": rows, "missing": ["translation"]}
+    piece = settings.translation.piece
+    is_available = any(e.name == piece.corpus and e.sources for e in data.available())
+    for name, kind in settings.translation.kinds.items() if is_available else ():
+        checkpoints = _checkpoints(settings, "translation", name)
+        pairs = translation.sample_pairs(
+            piece, kind, num_pairs=settings.num_pairs, checkpoints=checkpoints
+        )
+        params = translation.initial(piece, kind, jax.random.key(0))
+        names = ("translation", piece.corpus, name)
+        rows.append(_row(names, params, pairs, PAPER_TRANSLATION[name]))
+    return {"rows": rows, "missing": [] if is_available else ["translation"]}
 
 
 def _row(
