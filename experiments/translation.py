@@ -3,14 +3,14 @@
     corpus --rows--> victim, shadow model --outputs--> PVMIA, PRMIA and baselines --judge--> rows
 
 The victim and the shadow model are trained on disjoint pairs of the corpus, and an attack on the
-victim's outputs learns from those of the shadow model. All share one vocabulary, that of the full
-corpus, or a word that is unknown would give a non-member away. In the shapes below `n` counts
-sentences.
+victim's outputs learns from those of the shadow model. LiRA and RMIA have shadow models of their
+own, on random halves of a pool that contains the judged pairs. All share one vocabulary, that of
+the full corpus, or a word that is unknown would give a non-member away. In the shapes below `n`
+counts sentences.
 """
 
 import dataclasses
 import functools
-import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,23 +23,32 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from experiments import translation_measures as measures
+from experiments.translation_measures import DECIDED
 from jaxpriv import data, metrics, models, sampling, signals, training
-from jaxpriv.attacks import Training, sequence
+from jaxpriv.attacks import Evidence, Training, rmia, sequence, suite
 from jaxpriv.data import vocabulary
 from jaxpriv.metrics import intervals
 from jaxpriv.training import translation
 
+BY_SHADOWS = ("lira_offline", "lira", "rmia_offline", "rmia")
+"""Attacks that compare a sentence with many shadow models, in the table of the suite."""
+
 ATTACKS = {
     **{attack.name: attack.title for attack in sequence.attacks() if attack.name != "lira"},
     "reference_ratio": "ratio to the shadow model's probability",
+    **{each.name: each.title for each in suite.attacks() if each.name in BY_SHADOWS},
 }
-"""Titles of the attacks; LiRA needs more shadow models than there are."""
-
-DECIDED = ("probability_vectors", "rank_histogram")
-"""PVMIA and PRMIA, which decide about a sentence; the other attacks only rank."""
+"""Titles of the attacks."""
 
 ATTACK_TRAINING = Training(steps=600, batch_size=64)
 """About the paper's 20 epochs over 2,000 outputs."""
+
+RMIA_GAMMA, RMIA_SLOPE = 1.0, 0.3
+"""Ratio by which RMIA's sentence must dominate, and the slope if there are too few to tune it."""
+
+RMIA_SLOPES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+"""Slopes that are tried for RMIA offline."""
 
 BLOCK = 50
 """Number of sentences that are translated or scored at a time."""
@@ -111,6 +120,7 @@ class Piece:
     widths: widths of the length buckets; none for one width.
     top: number of largest probabilities that an attack reads.
     beams: number of beams of the search.
+    shadows: number of shadow models of LiRA and RMIA, even; 0 leaves these attacks out.
     parts: number of parts of the training set that are trained on one after the other, `stages`
       epochs each; 1 mixes all pairs.
     attack, attack_width: options of the network of PVMIA.
@@ -131,6 +141,7 @@ class Piece:
     widths: tuple[int, ...] = (16, 24)
     top: int = 50
     beams: int = 1
+    shadows: int = 0
     parts: int = 1
     attack: Training = ATTACK_TRAINING
     attack_width: int = 64
@@ -166,13 +177,16 @@ class Corpus(NamedTuple):
     pairs: pairs of the training split, [n].
     tested: pairs for BLEU.
     words: vocabularies of source and target.
-    num_left_out: number of pairs with a sentence that is empty, too long or a repetition.
+    num_left_out: number of pairs with a sentence that is empty, too long or a repetition, or of a
+      user who has enough others.
+    users: user of each of the `pairs`, [n]; None if the corpus does not name them.
     """
 
     pairs: translation.SentencePair
     tested: translation.SentencePair
     words: tuple[data.Vocabulary, data.Vocabulary]
     num_left_out: int
+    users: np.ndarray | None = None
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -196,14 +210,30 @@ def _load(
     unique = list(reversed(first.items()))
     pairs, is_cut = _encode(unique, words, max_length)
     rows = np.random.default_rng(0).permutation(np.flatnonzero(~is_cut))
+    users = None
+    if read.group is not None:
+        person = dict(reversed(list(zip(read.source, read.group, strict=True))))
+        users = np.array([person[source] for source, _ in unique])
+        rows = rows[_occurrence(users[rows]) < max(measures.SENTENCES)]
+        users = users[rows]
     pairs = take(pairs, rows)
     if test is None:
         reserved, pairs = take(pairs, slice(0, tested)), take(pairs, slice(tested, None))
+        users = None if users is None else users[tested:]
     else:
         sentences = list(zip(test.source, test.target, strict=True))
         encoded, is_cut = _encode(sentences, words, max_length)
         reserved = take(encoded, np.flatnonzero(~is_cut)[:tested])
-    return Corpus(pairs, reserved, words, len(read) - len(rows))
+    return Corpus(pairs, reserved, words, len(read) - len(rows), users)
+
+
+def _occurrence(values: np.ndarray) -> np.ndarray:
+    """Returns how often each value has occurred before it."""
+    order = np.argsort(values, kind="stable")
+    _, starts, counts = np.unique(values[order], return_index=True, return_counts=True)
+    result = np.empty(len(values), int)
+    result[order] = np.arange(len(values)) - np.repeat(starts, counts)
+    return result
 
 
 def load(piece: Piece) -> Corpus:
@@ -230,28 +260,65 @@ def take(pairs: Any, rows: Any) -> Any:
 
 
 def rows(piece: Piece, seed: int) -> dict[str, np.ndarray]:
-    """Draws the pairs of each role: members of victim and shadow model, and their non-members."""
-    count = len(load(piece).pairs.source_length)
-    needed = 2 * (piece.size + piece.judged)
-    if count < needed:
+    """Draws the pairs of each role: members of victim and shadow model, and their non-members.
+
+    The pairs of a user have one role, so that a user is a member or not.
+    """
+    corpus = load(piece)
+    count = len(corpus.pairs.source_length)
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(count)
+    if corpus.users is not None:
+        place = rng.permutation(corpus.users.max() + 1)[corpus.users]
+        order = order[np.argsort(place[order], kind="stable")]
+    sizes = {
+        "victim": piece.size,
+        "shadow": piece.size,
+        "victim_nonmembers": piece.judged,
+        "shadow_nonmembers": piece.judged,
+    }
+    roles, start = {}, 0
+    for name, size in sizes.items():
+        roles[name] = order[start : start + size]
+        start += size
+        if corpus.users is not None and start < count:  # leaves out the others of the last user
+            start += int((corpus.users[order[start:]] == corpus.users[order[start - 1]]).sum())
+    if start > count:
+        needed = sum(sizes.values())
         raise ValueError(f"Expected at least {needed} pairs in {piece.corpus}, got {count}.")
-    order = np.random.default_rng(seed).permutation(count)
-    ends = np.cumsum([piece.size, piece.size, piece.judged])
-    names = ("victim", "shadow", "victim_nonmembers", "shadow_nonmembers")
-    parts = np.split(order[:needed], ends)
-    return dict(zip(names, parts, strict=True))
+    return roles
 
 
 @functools.cache
-def algorithm(piece: Piece, kind: Kind) -> training.Algorithm:
-    """Returns the training of a kind by Adam, with gradients clipped to norm 10 (both papers)."""
+def halves(piece: Piece, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draws the members of the shadow models of LiRA and RMIA.
+
+    Returns:
+      The pairs of the pool, which contains those that are judged, and whether each is a member of
+      each model. Every model has half of them, as many as the victim has; those of a user stay
+      together.
+    """
+    roles, users = rows(piece, seed), load(piece).users
+    added = roles["shadow"][: max(0, piece.size - piece.judged)]
+    pool = np.concatenate([roles["victim"], roles["victim_nonmembers"], added])
+    is_member = training.shadows.halves(
+        jax.random.key(seed),
+        len(pool),
+        num_models=piece.shadows,
+        group=None if users is None else users[pool],
+    )
+    return pool, is_member
+
+
+@functools.cache
+def algorithm(piece: Piece, kind: Kind, size: int) -> training.Algorithm:
+    """Returns the training of a kind on `size` pairs by Adam, with gradients clipped to norm 10."""
     model = kind.module(load(piece).sizes, max_length=piece.max_length)
     optimizer = optax.chain(
         optax.clip_by_global_norm(10.0),
         optax.add_decayed_weights(piece.weight_decay),
         optax.adam(piece.learning_rate),
     )
-    size = piece.size // piece.parts
     buckets = None
     if piece.widths:
         buckets = translation.buckets(widths=piece.widths, rows=piece.batch_size // 4)
@@ -262,10 +329,25 @@ def algorithm(piece: Piece, kind: Kind) -> training.Algorithm:
 @functools.cache
 def train(piece: Piece, kind: Kind, role: str, seed: int) -> tuple[Any, ...]:
     """Trains the victim or the shadow model; returns its parameters after each stage or part."""
+    key = jax.random.key(2 * seed + (role == "shadow"))
+    return _train(piece, kind, key, rows(piece, seed)[role], f"{role}-{seed}")
+
+
+@functools.cache
+def train_on_half(piece: Piece, kind: Kind, seed: int, number: int) -> tuple[Any, ...]:
+    """Trains a shadow model of LiRA and RMIA; returns its parameters after each stage."""
+    pool, is_member = halves(piece, seed)
+    key = jax.random.fold_in(jax.random.key(2 * seed), number)
+    label = f"half-{number}-of-{piece.shadows}-{seed}"
+    return _train(piece, kind, key, pool[is_member[number]], label)
+
+
+def _train(
+    piece: Piece, kind: Kind, key: jax.Array, members: np.ndarray, label: str
+) -> tuple[Any, ...]:
     corpus = load(piece)
     model = kind.module(corpus.sizes, max_length=piece.max_length)
-    members = rows(piece, seed)[role]
-    init_key, run_key = jax.random.split(jax.random.key(2 * seed + (role == "shadow")))
+    init_key, run_key = jax.random.split(key)
     first = jax.tree.map(jnp.asarray, take(corpus.pairs, 0))
     state = jax.jit(model.init)(init_key, *first[:3])
     snapshots = []
@@ -273,12 +355,10 @@ def train(piece: Piece, kind: Kind, role: str, seed: int) -> tuple[Any, ...]:
         pairs = jax.tree.map(jnp.asarray, take(corpus.pairs, part))
         checkpoints = None
         if piece.resumable:
-            folder = _folder(piece, kind, f"{role}-{seed}", name)
-            checkpoints = training.Checkpoints(directory=folder)
+            checkpoints = training.Checkpoints(directory=_folder(piece, kind, label, name))
         key = jax.random.fold_in(run_key, steps if piece.parts > 1 else 0)
-        state, _ = training.fit(
-            key, algorithm(piece, kind), state, pairs, steps=steps, checkpoints=checkpoints
-        )
+        alg = algorithm(piece, kind, len(part))
+        state, _ = training.fit(key, alg, state, pairs, steps=steps, checkpoints=checkpoints)
         snapshots.append(state.params)
     return tuple(snapshots)
 
@@ -447,14 +527,16 @@ def bleu(
 class Judged(NamedTuple):
     """Results of the attacks on a victim.
 
-    scores: scores of the sentences by name of the attack; those of `DECIDED` are log odds.
+    scores: scores of the sentences by name of the attack.
     is_member: whether each sentence was in the training; members come first.
     victim: outputs of the victim for the sentences.
+    users: user of each sentence; None if the corpus does not name them.
     """
 
     scores: dict[str, np.ndarray]
     is_member: np.ndarray
     victim: Scored
+    users: np.ndarray | None = None
 
 
 @functools.cache
@@ -491,7 +573,69 @@ def judge(
     scores["reference_ratio"] = signals.reference_ratio(
         sequence.sequence_signals(victim.outputs), sequence.sequence_signals(without)
     )
-    return Judged(scores, is_member, victim)
+    if piece.shadows:
+        scores |= by_shadows(piece, kind, seed, judged, victim, stage=stage, shadow=shadow)
+    users = load(piece).users
+    return Judged(scores, is_member, victim, None if users is None else users[judged])
+
+
+def by_shadows(
+    piece: Piece,
+    kind: Kind,
+    seed: int,
+    judged: np.ndarray,
+    victim: Scored,
+    *,
+    stage: int,
+    shadow: Kind,
+) -> dict[str, np.ndarray]:
+    """Runs LiRA and RMIA on the mean log-probability of a sentence.
+
+    Online attacks use shadow models with and without a sentence, offline ones those without it.
+    RMIA takes the mean for the log-probability of a label, that is the geometric mean of the
+    probabilities of the tokens; its population are non-members of every model, and its slope is
+    tuned on shadow models.
+
+    Args:
+      piece, kind, seed: sizes, architecture and number of the victim.
+      judged: pairs that are judged.
+      victim: outputs of the victim for them.
+      stage: index of the stage of victim and shadow models.
+      shadow: architecture of the shadow models.
+
+    Returns:
+      Scores of the judged sentences by name of the attack.
+    """
+    population = rows(piece, seed)["shadow_nonmembers"]
+    trained = train(piece, kind, "victim", seed)[stage]
+    signal = sequence.sequence_signals
+    target = signal(victim.outputs)
+    target_population = signal(score(piece, kind, trained, population).outputs)
+    known = []
+    for number in range(piece.shadows):
+        params = train_on_half(piece, shadow, seed, number)[stage]
+        asked = np.concatenate([judged, population])
+        known.append(signal(score(piece, shadow, params, asked).outputs))
+    shadows, of_population = np.split(np.stack(known), [len(judged)], axis=1)
+    pool, is_member = halves(piece, seed)
+    place = {row: i for i, row in enumerate(pool.tolist())}
+    is_member = is_member[:, [place[row] for row in judged.tolist()]]
+    evidence = Evidence(signals=target, shadow_signals=shadows, shadow_is_member=is_member)
+    table = [each for each in suite.attacks() if each.name in BY_SHADOWS]
+    scores = suite.run_all(jax.random.key(seed), evidence, table=table)
+    options: dict[str, Any] = {
+        "population": rmia.Population(target_population, of_population),
+        "gamma": RMIA_GAMMA,
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rmia.TiesWarning)  # a small population resolves little
+        slope = RMIA_SLOPE
+        if rmia.can_tune(is_member):
+            tuned = rmia.tune(lambda _: shadows, is_member, temperatures=(1.0,), slopes=RMIA_SLOPES)
+            slope = tuned.a or 0.0
+        scores["rmia_offline"] = rmia.offline(target, shadows, is_member, a=slope, **options)
+        scores["rmia"] = rmia.online(target, shadows, is_member, **options)
+    return scores
 
 
 def _judged_members(piece: Piece, members: np.ndarray) -> np.ndarray:
@@ -506,35 +650,12 @@ def is_right(judged: Judged, name: str) -> np.ndarray:
     return (judged.scores[name] > 0) == judged.is_member
 
 
-def balanced_accuracy(right: np.ndarray, is_member: np.ndarray) -> list[float]:
-    """Computes the mean of the rates on both sides with its 95 % interval.
-
-    The distances of the ends of the two Clopper-Pearson intervals are added as errors are (MOVER).
-    """
-    sides = [right[is_member], right[~is_member]]
-    first, second = (intervals.share(side, confidence=0.95) for side in sides)
-    mean = (first.value + second.value) / 2
-    below = math.hypot(first.value - first.lower, second.value - second.lower) / 2
-    above = math.hypot(first.upper - first.value, second.upper - second.value) / 2
-    return [mean, mean - below, mean + above]
-
-
 def measure(judged: Judged) -> dict[str, Any]:
     """Measures every attack on a victim, and the entropy of its predictions on both sides."""
-    truth, attacks = judged.is_member, {}
-    for name, values in judged.scores.items():
-        point = metrics.at_fpr(values, truth, fpr=0.01, confidence=0.95)
-        auc = intervals.delong(values, truth, confidence=0.95)
-        attacks[name] = {
-            "auc": list(auc),
-            "tpr_at_1_percent_fpr": [point.tpr, *point.tpr_interval_at_fpr],
-            "resolvable": point.resolvable,
-        }
-        if name in DECIDED:
-            attacks[name]["accuracy"] = balanced_accuracy(is_right(judged, name), truth)
-    entropies = judged.victim.entropies
+    truth, entropies = judged.is_member, judged.victim.entropies
     return {
-        "attacks": attacks,
+        "attacks": measures.by_sentence(judged.scores, truth),
+        "users": measures.by_user(judged.scores, truth, judged.users),
         "entropy": {
             "member": float(entropies[truth].mean()),
             "nonmember": float(entropies[~truth].mean()),
@@ -597,7 +718,7 @@ def by_part(piece: Piece, name: str, kind: Kind, seed: int = 0) -> list[dict[str
                 "bleu_of_members_at_end": bleu(piece, kind, snapshots[-1], members),
                 "attacks": {
                     attack: {
-                        "accuracy": balanced_accuracy(
+                        "accuracy": measures.balanced_accuracy(
                             is_right(judged, attack)[counted], truth[counted]
                         )
                     }
