@@ -6,7 +6,12 @@ import importlib.util
 import numpy as np
 import pytest
 
-from experiments import translation, translation_measures, translation_tables
+from experiments import (
+    translation,
+    translation_corpus,
+    translation_measures,
+    translation_tables,
+)
 from experiments.benchmarks import seq2seq
 from jaxpriv.attacks import sequence
 
@@ -36,7 +41,7 @@ def corpus_with_users(tmp_path, monkeypatch):
         (tmp_path / "talks" / f"train.{ending}").write_text("\n".join(lines))
     (tmp_path / "talks" / "train.usr").write_text("\n".join(users))
     yield dataclasses.replace(PIECE, corpus="talks", size=25, judged=20, tested=5, shadows=4)
-    translation._load.cache_clear()
+    translation_corpus._load.cache_clear()
     translation.halves.cache_clear()
 
 
