@@ -283,11 +283,11 @@ def _peer(
 def _difference(ask: Callable[[str], Path], label: str, exact: dict[str, np.ndarray]) -> float:
     """Returns the largest difference of loss and gradients, relative to the largest entries."""
     with np.load(ask(f"check {label}") / f"{label}.npz") as file:
-        found = {name: file[name] for name in file.files}
-    loss_of_peer, loss_here = found.pop("loss"), exact["loss"]
+        of_peer = {name: file[name] for name in file.files}
+    loss_of_peer, loss_here = of_peer.pop("loss"), exact["loss"]
     gradient = {name: value for name, value in exact.items() if name != "loss"}
     of_loss = abs(float(loss_of_peer / loss_here) - 1)
-    return max(of_loss, dpsgd_step.difference(found, gradient))
+    return max(of_loss, dpsgd_step.difference(of_peer, gradient))
 
 
 def table(record: dict[str, Any]) -> str:

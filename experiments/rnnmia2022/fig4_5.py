@@ -1,7 +1,7 @@
 """Figures 4 and 5 of rnnmia2022: attacks on translation models, by the number of training pairs.
 
 Run:       python -m experiments run rnnmia2022/fig4_5 --preset cpu
-Time:      smoke 30 s, cpu not run yet (about 3 hours on one core, in pieces of 15 minutes that
+Time:      smoke 40 s, cpu not run yet (about 4 hours on one core, in pieces of 15 minutes that
            build/translation keeps), paper not run yet
 Paper:     recurrent, Multi30K and SATED, 1,000 to 5,000 pairs, 20 epochs: PVMIA above PRMIA at
            every size; on the whole of Multi30K 81.02 % accuracy at BLEU 46.74 (Table 2)

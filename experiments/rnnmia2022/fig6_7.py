@@ -1,7 +1,7 @@
 """Figures 6 and 7 of rnnmia2022: attacks on translation models, by training time and size.
 
 Run:       python -m experiments run rnnmia2022/fig6_7 --preset cpu
-Time:      smoke 30 s, cpu not run yet (about 1 hour on one core; build/translation keeps what is
+Time:      smoke 40 s, cpu not run yet (about 2 hours on one core; build/translation keeps what is
            trained), paper not run yet
 Paper:     recurrent, SATED and Multi30K, 10, 20 and 40 epochs on 1,000 to 5,000 pairs: PVMIA above
            PRMIA throughout, and both higher after more epochs
