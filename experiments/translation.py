@@ -3,14 +3,14 @@
     corpus --rows--> victim, shadow model --outputs--> PVMIA, PRMIA and baselines --judge--> rows
 
 The victim and the shadow model are trained on disjoint pairs of the corpus, and an attack on the
-victim's outputs learns from those of the shadow model. All share one vocabulary, that of the full
-corpus, or a word that is unknown would give a non-member away. In the shapes below `n` counts
-sentences.
+victim's outputs learns from those of the shadow model. LiRA and RMIA have shadow models of their
+own, on random halves of a pool that contains the judged pairs. All share one vocabulary, that of
+the full corpus, or a word that is unknown would give a non-member away. In the shapes below `n`
+counts sentences.
 """
 
 import dataclasses
 import functools
-import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,23 +23,30 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from experiments import translation_measures as measures
+from experiments.translation_corpus import Piece, halves, load, rows, take
+from experiments.translation_measures import DECIDED
 from jaxpriv import data, metrics, models, sampling, sensitivity, signals, training
-from jaxpriv.attacks import Training, sequence
+from jaxpriv.attacks import Evidence, Training, rmia, sequence, suite
 from jaxpriv.data import vocabulary
 from jaxpriv.metrics import intervals
 from jaxpriv.training import translation
 
+BY_SHADOWS = ("lira_offline", "lira", "rmia_offline", "rmia")
+"""Attacks that compare a sentence with many shadow models, in the table of the suite."""
+
 ATTACKS = {
     **{attack.name: attack.title for attack in sequence.attacks() if attack.name != "lira"},
     "reference_ratio": "ratio to the shadow model's probability",
+    **{each.name: each.title for each in suite.attacks() if each.name in BY_SHADOWS},
 }
-"""Titles of the attacks; LiRA needs more shadow models than there are."""
+"""Titles of the attacks."""
 
-DECIDED = ("probability_vectors", "rank_histogram")
-"""PVMIA and PRMIA, which decide about a sentence; the other attacks only rank."""
+RMIA_GAMMA, RMIA_SLOPE = 1.0, 0.3
+"""Ratio by which RMIA's sentence must dominate, and the slope if there are too few to tune it."""
 
-ATTACK_TRAINING = Training(steps=600, batch_size=64)
-"""About the paper's 20 epochs over 2,000 outputs."""
+RMIA_SLOPES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+"""Slopes that are tried for RMIA offline."""
 
 BLOCK = 50
 """Number of sentences that are translated or scored at a time."""
@@ -94,54 +101,6 @@ SMALL_KINDS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Piece:
-    """Sizes of an experiment.
-
-    corpus: name of the pairs, for `data.load_pairs`.
-    test_split: split for BLEU; None reserves pairs of the training split.
-    size: number of pairs of the training of each model.
-    stages: increasing numbers of epochs after which a model can be attacked; the training is
-      stored after each, so pieces with equal first stages share it.
-    judged: largest number of members, and of non-members, that an attack judges or learns from.
-    tested: number of sentences for BLEU.
-    batch_size, learning_rate, weight_decay: of Adam; the decay is an L2 penalty.
-    max_length: number of tokens of the longest sentences; pairs with longer ones are left out.
-    min_count: number of occurrences below which a word is unknown.
-    widths: widths of the length buckets; none for one width.
-    top: number of largest probabilities that an attack reads.
-    beams: number of beams of the search.
-    parts: number of parts of the training set that are trained on one after the other, `stages`
-      epochs each; 1 mixes all pairs.
-    attack, attack_width: options of the network of PVMIA.
-    resumable: whether trained models are stored below build/translation.
-    """
-
-    corpus: str = "multi30k"
-    test_split: str | None = "test_2016_flickr"
-    size: int = 2000
-    stages: tuple[int, ...] = (10, 20)
-    judged: int = 1000
-    tested: int = 500
-    batch_size: int = 64
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.0
-    max_length: int = 40
-    min_count: int = 3
-    widths: tuple[int, ...] = (16, 24)
-    top: int = 50
-    beams: int = 1
-    parts: int = 1
-    attack: Training = ATTACK_TRAINING
-    attack_width: int = 64
-    resumable: bool = True
-
-    @property
-    def epoch(self) -> int:
-        """Number of steps of an epoch over the pairs, or over a part of them."""
-        return max(1, round(self.size / self.parts / self.batch_size))
-
-
 SMOKE = Piece(
     corpus="humanize",
     test_split=None,
@@ -160,94 +119,9 @@ SMOKE = Piece(
 )
 
 
-class Corpus(NamedTuple):
-    """Pairs of sentences as tokens.
-
-    pairs: pairs of the training split, [n].
-    tested: pairs for BLEU.
-    words: vocabularies of source and target.
-    num_left_out: number of pairs with a sentence that is empty, too long or a repetition.
-    """
-
-    pairs: translation.SentencePair
-    tested: translation.SentencePair
-    words: tuple[data.Vocabulary, data.Vocabulary]
-    num_left_out: int
-
-    @property
-    def sizes(self) -> tuple[int, int]:
-        """Sizes of the vocabularies."""
-        return len(self.words[0]), len(self.words[1])
-
-
-@functools.cache
-def _load(
-    corpus: str, test_split: str | None, max_length: int, min_count: int, tested: int
-) -> Corpus:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # repeated pairs are left out
-        read = data.load_pairs(corpus)
-        test = None if test_split is None else data.load_pairs(corpus, split=test_split)
-    words = (
-        data.Vocabulary.build(read.source, min_count=min_count, lower=True),
-        data.Vocabulary.build(read.target, min_count=min_count, lower=True),
-    )
-    first = dict(reversed(list(zip(read.source, read.target, strict=True))))
-    unique = list(reversed(first.items()))
-    pairs, is_cut = _encode(unique, words, max_length)
-    rows = np.random.default_rng(0).permutation(np.flatnonzero(~is_cut))
-    pairs = take(pairs, rows)
-    if test is None:
-        reserved, pairs = take(pairs, slice(0, tested)), take(pairs, slice(tested, None))
-    else:
-        sentences = list(zip(test.source, test.target, strict=True))
-        encoded, is_cut = _encode(sentences, words, max_length)
-        reserved = take(encoded, np.flatnonzero(~is_cut)[:tested])
-    return Corpus(pairs, reserved, words, len(read) - len(rows))
-
-
-def load(piece: Piece) -> Corpus:
-    """Reads the corpus of a piece; those without data of their own need JAXPRIV_DATA."""
-    return _load(piece.corpus, piece.test_split, piece.max_length, piece.min_count, piece.tested)
-
-
-def _encode(
-    sentences: Sequence[tuple[str, str]], words: tuple[Any, ...], max_length: int
-) -> tuple[translation.SentencePair, np.ndarray]:
-    """Encodes pairs; also returns which of them have an empty sentence or one that was cut."""
-    sides = [
-        data.pad(side, vocabulary, max_length=max_length)
-        for side, vocabulary in zip(zip(*sentences, strict=True), words, strict=True)
-    ]
-    pairs = translation.make_pairs(sides[0].tokens, sides[0].mask, sides[1].tokens, sides[1].mask)
-    is_empty = (pairs.source_length <= 2) | (pairs.target_length <= 2)
-    return pairs, sides[0].is_cut | sides[1].is_cut | is_empty
-
-
-def take(pairs: Any, rows: Any) -> Any:
-    """Takes rows of every leaf."""
-    return jax.tree.map(lambda leaf: leaf[rows], pairs)
-
-
-def rows(piece: Piece, seed: int) -> dict[str, np.ndarray]:
-    """Draws the pairs of each role: members of victim and shadow model, and their non-members."""
-    count = len(load(piece).pairs.source_length)
-    needed = 2 * (piece.size + piece.judged)
-    if count < needed:
-        raise ValueError(f"Expected at least {needed} pairs in {piece.corpus}, got {count}.")
-    order = np.random.default_rng(seed).permutation(count)
-    ends = np.cumsum([piece.size, piece.size, piece.judged])
-    names = ("victim", "shadow", "victim_nonmembers", "shadow_nonmembers")
-    parts = np.split(order[:needed], ends)
-    return dict(zip(names, parts, strict=True))
-
-
 @functools.cache
 def algorithm(piece: Piece, kind: Kind, size: int) -> training.Algorithm:
-    """Returns the training of a kind on `size` pairs by Adam.
-
-    Gradients are clipped to norm 10, as in both papers.
-    """
+    """Returns the training of a kind on `size` pairs by Adam, with gradients clipped to norm 10."""
     model = kind.module(load(piece).sizes, max_length=piece.max_length)
     optimizer = optax.chain(
         optax.clip_by_global_norm(10.0),
@@ -264,18 +138,33 @@ def algorithm(piece: Piece, kind: Kind, size: int) -> training.Algorithm:
 @functools.cache
 def train(piece: Piece, kind: Kind, role: str, seed: int) -> tuple[Any, ...]:
     """Trains the victim or the shadow model; returns its parameters after each stage or part."""
+    key = jax.random.key(2 * seed + (role == "shadow"))
+    return _train(piece, kind, key, rows(piece, seed)[role], f"{role}-{seed}")
+
+
+@functools.cache
+def train_on_half(piece: Piece, kind: Kind, seed: int, number: int) -> tuple[Any, ...]:
+    """Trains a shadow model of LiRA and RMIA; returns its parameters after each stage."""
+    pool, is_member = halves(piece, seed)
+    key = jax.random.fold_in(jax.random.key(2 * seed), number)
+    label = f"half-{number}-of-{piece.shadows}-{seed}"
+    return _train(piece, kind, key, pool[is_member[number]], label)
+
+
+def _train(
+    piece: Piece, kind: Kind, key: jax.Array, members: np.ndarray, label: str
+) -> tuple[Any, ...]:
     corpus = load(piece)
-    members = rows(piece, seed)[role]
-    init_key, run_key = jax.random.split(jax.random.key(2 * seed + (role == "shadow")))
-    state, alg = initial(piece, kind, init_key), algorithm(piece, kind, piece.size // piece.parts)
+    init_key, run_key = jax.random.split(key)
+    state = initial(piece, kind, init_key)
     snapshots = []
     for name, part, steps in _schedule(piece, members):
         pairs = jax.tree.map(jnp.asarray, take(corpus.pairs, part))
         checkpoints = None
         if piece.resumable:
-            folder = _folder(piece, kind, f"{role}-{seed}", name)
-            checkpoints = training.Checkpoints(directory=folder)
+            checkpoints = training.Checkpoints(directory=_folder(piece, kind, label, name))
         key = jax.random.fold_in(run_key, steps if piece.parts > 1 else 0)
+        alg = algorithm(piece, kind, len(part))
         state, _ = training.fit(key, alg, state, pairs, steps=steps, checkpoints=checkpoints)
         snapshots.append(state.params)
     return tuple(snapshots)
@@ -472,14 +361,16 @@ def bleu(
 class Judged(NamedTuple):
     """Results of the attacks on a victim.
 
-    scores: scores of the sentences by name of the attack; those of `DECIDED` are log odds.
+    scores: scores of the sentences by name of the attack.
     is_member: whether each sentence was in the training; members come first.
     victim: outputs of the victim for the sentences.
+    users: user of each sentence; None if the corpus does not name them.
     """
 
     scores: dict[str, np.ndarray]
     is_member: np.ndarray
     victim: Scored
+    users: np.ndarray | None = None
 
 
 @functools.cache
@@ -516,7 +407,69 @@ def judge(
     scores["reference_ratio"] = signals.reference_ratio(
         sequence.sequence_signals(victim.outputs), sequence.sequence_signals(without)
     )
-    return Judged(scores, is_member, victim)
+    if piece.shadows:
+        scores |= by_shadows(piece, kind, seed, judged, victim, stage=stage, shadow=shadow)
+    users = load(piece).users
+    return Judged(scores, is_member, victim, None if users is None else users[judged])
+
+
+def by_shadows(
+    piece: Piece,
+    kind: Kind,
+    seed: int,
+    judged: np.ndarray,
+    victim: Scored,
+    *,
+    stage: int,
+    shadow: Kind,
+) -> dict[str, np.ndarray]:
+    """Runs LiRA and RMIA on the mean log-probability of a sentence.
+
+    Online attacks use shadow models with and without a sentence, offline ones those without it.
+    RMIA takes the mean for the log-probability of a label, that is the geometric mean of the
+    probabilities of the tokens; its population are non-members of every model, and its slope is
+    tuned on shadow models.
+
+    Args:
+      piece, kind, seed: sizes, architecture and number of the victim.
+      judged: pairs that are judged.
+      victim: outputs of the victim for them.
+      stage: index of the stage of victim and shadow models.
+      shadow: architecture of the shadow models.
+
+    Returns:
+      Scores of the judged sentences by name of the attack.
+    """
+    population = rows(piece, seed)["shadow_nonmembers"]
+    trained = train(piece, kind, "victim", seed)[stage]
+    signal = sequence.sequence_signals
+    target = signal(victim.outputs)
+    target_population = signal(score(piece, kind, trained, population).outputs)
+    known = []
+    for number in range(piece.shadows):
+        params = train_on_half(piece, shadow, seed, number)[stage]
+        asked = np.concatenate([judged, population])
+        known.append(signal(score(piece, shadow, params, asked).outputs))
+    shadows, of_population = np.split(np.stack(known), [len(judged)], axis=1)
+    pool, is_member = halves(piece, seed)
+    place = {row: i for i, row in enumerate(pool.tolist())}
+    is_member = is_member[:, [place[row] for row in judged.tolist()]]
+    evidence = Evidence(signals=target, shadow_signals=shadows, shadow_is_member=is_member)
+    table = [each for each in suite.attacks() if each.name in BY_SHADOWS]
+    scores = suite.run_all(jax.random.key(seed), evidence, table=table)
+    options: dict[str, Any] = {
+        "population": rmia.Population(target_population, of_population),
+        "gamma": RMIA_GAMMA,
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rmia.TiesWarning)  # a small population resolves little
+        slope = RMIA_SLOPE
+        if rmia.can_tune(is_member):
+            tuned = rmia.tune(lambda _: shadows, is_member, temperatures=(1.0,), slopes=RMIA_SLOPES)
+            slope = tuned.a or 0.0
+        scores["rmia_offline"] = rmia.offline(target, shadows, is_member, a=slope, **options)
+        scores["rmia"] = rmia.online(target, shadows, is_member, **options)
+    return scores
 
 
 def _judged_members(piece: Piece, members: np.ndarray) -> np.ndarray:
@@ -531,35 +484,12 @@ def is_right(judged: Judged, name: str) -> np.ndarray:
     return (judged.scores[name] > 0) == judged.is_member
 
 
-def balanced_accuracy(right: np.ndarray, is_member: np.ndarray) -> list[float]:
-    """Computes the mean of the rates on both sides with its 95 % interval.
-
-    The distances of the ends of the two Clopper-Pearson intervals are added as errors are (MOVER).
-    """
-    sides = [right[is_member], right[~is_member]]
-    first, second = (intervals.share(side, confidence=0.95) for side in sides)
-    mean = (first.value + second.value) / 2
-    below = math.hypot(first.value - first.lower, second.value - second.lower) / 2
-    above = math.hypot(first.upper - first.value, second.upper - second.value) / 2
-    return [mean, mean - below, mean + above]
-
-
 def measure(judged: Judged) -> dict[str, Any]:
     """Measures every attack on a victim, and the entropy of its predictions on both sides."""
-    truth, attacks = judged.is_member, {}
-    for name, values in judged.scores.items():
-        point = metrics.at_fpr(values, truth, fpr=0.01, confidence=0.95)
-        auc = intervals.delong(values, truth, confidence=0.95)
-        attacks[name] = {
-            "auc": list(auc),
-            "tpr_at_1_percent_fpr": [point.tpr, *point.tpr_interval_at_fpr],
-            "resolvable": point.resolvable,
-        }
-        if name in DECIDED:
-            attacks[name]["accuracy"] = balanced_accuracy(is_right(judged, name), truth)
-    entropies = judged.victim.entropies
+    truth, entropies = judged.is_member, judged.victim.entropies
     return {
-        "attacks": attacks,
+        "attacks": measures.by_sentence(judged.scores, truth),
+        "users": measures.by_user(judged.scores, truth, judged.users),
         "entropy": {
             "member": float(entropies[truth].mean()),
             "nonmember": float(entropies[~truth].mean()),
@@ -622,7 +552,7 @@ def by_part(piece: Piece, name: str, kind: Kind, seed: int = 0) -> list[dict[str
                 "bleu_of_members_at_end": bleu(piece, kind, snapshots[-1], members),
                 "attacks": {
                     attack: {
-                        "accuracy": balanced_accuracy(
+                        "accuracy": measures.balanced_accuracy(
                             is_right(judged, attack)[counted], truth[counted]
                         )
                     }

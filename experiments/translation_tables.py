@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments import common, figures
-from experiments.translation import ATTACKS, DECIDED
+from experiments.translation import ATTACKS
+from experiments.translation_measures import DECIDED, DECISIONS
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
@@ -54,18 +55,63 @@ def table_by_part(rows: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def table_of_aucs(rows: Sequence[dict[str, Any]]) -> str:
-    """Formats the AUC of every attack, a row for each model."""
+def table_of_attacks(rows: Sequence[dict[str, Any]]) -> str:
+    """Formats a row for each model and attack: accuracy of those that decide, AUC and TPR."""
     return common.text_table(
-        ("AUC", *(ATTACKS[name] for name in rows[0]["attacks"])),
+        ("model", "attack", "accuracy, %", "AUC", "TPR at 1 % FPR, %"),
         (
             (
-                f"{each['kind']}, {each['size']:,} pairs, {each['epochs']} epochs, {each['seed']}",
-                *(common.cell(attack["auc"]) for attack in each["attacks"].values()),
+                label_of(each),
+                ATTACKS[name],
+                common.percent(attack["accuracy"]) if "accuracy" in attack else "",
+                common.cell(attack["auc"]),
+                resolved(attack, 1),
             )
             for each in rows
+            for name, attack in each["attacks"].items()
         ),
     )
+
+
+def table_of_users(rows: Sequence[dict[str, Any]]) -> str:
+    """Formats the attacks that decide on users with several sentences."""
+    cells = [
+        (
+            label_of(each),
+            str(group["sentences"]),
+            str(group["members"]),
+            str(group["nonmembers"]),
+            ATTACKS[name],
+            common.percent(group["attacks"][name]["accuracy"]),
+            common.cell(group["attacks"][name]["auc"]),
+            resolved(group["attacks"][name], 10),
+        )
+        for each in rows
+        for group in each["users"]
+        for name in DECISIONS
+        if name in group["attacks"]
+    ]
+    is_synthetic = any(group["synthetic"] for each in rows for group in each["users"])
+    text = common.text_table(
+        (
+            "model", "sentences of a user", "members", "non-members", "attack", "accuracy, %",
+            "AUC", "TPR at 10 % FPR, %",
+        ),
+        cells,
+    )  # fmt: skip
+    note = "users are synthetic: random members, or random non-members, as the corpus names nobody"
+    return f"{text}\n{note}" if is_synthetic else text
+
+
+def label_of(row: dict[str, Any]) -> str:
+    """Names the model of a row."""
+    return f"{row['kind']}, {row['size']:,} pairs, {row['epochs']} epochs, {row['seed']}"
+
+
+def resolved(attack: dict[str, Any], percent: int) -> str:
+    """Formats a TPR, or a dash if there are too few non-members for its FPR."""
+    is_resolvable = attack["resolvable" if percent == 1 else f"resolvable_at_{percent}"]
+    return common.percent(attack[f"tpr_at_{percent}_percent_fpr"]) if is_resolvable else "-"
 
 
 def test_line(test: dict[str, Any]) -> str:

@@ -52,9 +52,16 @@ def test_a_model_of_another_library_trains_and_explains_itself():
 
 @pytest.mark.slow
 def test_a_translation_model_trains_with_its_guarantee():
-    page = (ROOT / "docs" / "translation.md").read_text("utf8")
+    page = (ROOT / "docs" / "translation.md").read_text("utf8").split("\n## Attacks")[0]
     (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
     assert re.search(r"epsilon \d", printed_by(code, "translation.md"))
+
+
+def test_more_sentences_of_a_user_show_more():
+    page = (ROOT / "docs" / "translation.md").read_text("utf8").split("\n## Attacks")[1]
+    code = "\n".join(re.findall(r"```python\n(.*?)```", page, re.S))
+    sentence, user = re.findall(r"AUC ([\d.]+)", printed_by(code, "translation.md"))
+    assert 0.8 < float(sentence) < float(user)
 
 
 def test_the_recipe_for_a_training_of_another_framework_runs():

@@ -1,7 +1,7 @@
 """Figures 4 and 5 of rnnmia2022: attacks on translation models, by the number of training pairs.
 
 Run:       python -m experiments run rnnmia2022/fig4_5 --preset cpu
-Time:      smoke 30 s, cpu not run yet (about 3 hours on one core, in pieces of 15 minutes that
+Time:      smoke 40 s, cpu not run yet (about 4 hours on one core, in pieces of 15 minutes that
            build/translation keeps), paper not run yet
 Paper:     recurrent, Multi30K and SATED, 1,000 to 5,000 pairs, 20 epochs: PVMIA above PRMIA at
            every size; on the whole of Multi30K 81.02 % accuracy at BLEU 46.74 (Table 2)
@@ -11,8 +11,16 @@ Needs Multi30K in JAXPRIV_DATA. Victim and shadow model are trained on disjoint 
 number; the attack learns from up to 1,000 members and non-members of the shadow model and judges
 as many of the victim. BLEU is on sentences of the test split, in lower case. `tests` compares both
 attacks on the same sentences.
+
+At 500 pairs (cpu) and 1,000 pairs (paper), LiRA and RMIA compare each sentence with 8 or 16 shadow
+models more, trained like the victim on random halves of a pool with the judged sentences; the
+population of RMIA are sentences of no model. `users` has the attacks on users with 1, 4 and 16
+sentences (Song and Shmatikov, 2019), by the means of the scores. Neither corpus names people, so a
+user is a random draw of members, or of non-members; a corpus in SATED's layout has users of its
+own, who are members with all of their sentences or with none.
 """
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,14 +38,26 @@ class Settings:
 
 PRESETS = {
     "smoke": Settings(
-        pieces=((translation.SMOKE, 1),), kinds={"RNN": translation.SMALL_KINDS["RNN"]}
+        pieces=((dataclasses.replace(translation.SMOKE, shadows=2), 1),),
+        kinds={"RNN": translation.SMALL_KINDS["RNN"]},
     ),
     "cpu": Settings(
-        pieces=((Piece(size=500, judged=500), 1), (Piece(size=2000), 3)), kinds=translation.KINDS
+        pieces=((Piece(size=500, judged=500, shadows=8), 1), (Piece(size=2000), 3)),
+        kinds=translation.KINDS,
     ),
     "paper": Settings(
         pieces=tuple(
-            (Piece(corpus=corpus, size=size, test_split=split, tested=1000, beams=4), 3)
+            (
+                Piece(
+                    corpus=corpus,
+                    size=size,
+                    test_split=split,
+                    tested=1000,
+                    beams=4,
+                    shadows=16 if size == 1000 else 0,
+                ),
+                3,
+            )
             for corpus, split in (("multi30k", "test_2016_flickr"), ("libreoffice", None))
             for size in (1000, 2000, 3000, 4000, 5000)
         ),
@@ -76,7 +96,8 @@ def table(record: dict[str, Any]) -> str:
     """Formats all rows, the tests, and translations of test sentences."""
     texts = [
         translation_tables.table(record["rows"]),
-        translation_tables.table_of_aucs(record["rows"]),
+        translation_tables.table_of_attacks(record["rows"]),
+        translation_tables.table_of_users(record["rows"]),
     ]
     for test in record["tests"]:
         name = f"{test['kind']}, {test['size']:,} pairs of {test['corpus']}"

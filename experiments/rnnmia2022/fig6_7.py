@@ -1,15 +1,17 @@
 """Figures 6 and 7 of rnnmia2022: attacks on translation models, by training time and size.
 
 Run:       python -m experiments run rnnmia2022/fig6_7 --preset cpu
-Time:      smoke 30 s, cpu not run yet (about 1 hour on one core; build/translation keeps what is
+Time:      smoke 40 s, cpu not run yet (about 2 hours on one core; build/translation keeps what is
            trained), paper not run yet
 Paper:     recurrent, SATED and Multi30K, 10, 20 and 40 epochs on 1,000 to 5,000 pairs: PVMIA above
            PRMIA throughout, and both higher after more epochs
 Ours:      not run yet
 
-Needs Multi30K in JAXPRIV_DATA. The shadow model is trained as long as the victim.
+Needs Multi30K in JAXPRIV_DATA. The shadow model is trained as long as the victim. LiRA, RMIA and
+the attacks on users with several sentences are those of fig4_5.
 """
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,16 +28,32 @@ class Settings:
 
 
 PRESETS = {
-    "smoke": Settings(pieces=(translation.SMOKE,), kind=translation.SMALL_KINDS["RNN"]),
+    "smoke": Settings(
+        pieces=(dataclasses.replace(translation.SMOKE, shadows=2),),
+        kind=translation.SMALL_KINDS["RNN"],
+    ),
     "cpu": Settings(
         pieces=tuple(
-            Piece(size=size, judged=min(size, 1000), stages=(10, 20, 40), tested=300)
+            Piece(
+                size=size,
+                judged=min(size, 1000),
+                stages=(10, 20, 40),
+                tested=300,
+                shadows=8 if size == 500 else 0,
+            )
             for size in (500, 2000)
         )
     ),
     "paper": Settings(
         pieces=tuple(
-            Piece(corpus=corpus, test_split=split, size=size, stages=(10, 20, 40), tested=1000)
+            Piece(
+                corpus=corpus,
+                test_split=split,
+                size=size,
+                stages=(10, 20, 40),
+                tested=1000,
+                shadows=16 if size == 1000 else 0,
+            )
             for corpus, split in (("multi30k", "test_2016_flickr"), ("libreoffice", None))
             for size in (1000, 2000, 3000, 4000, 5000)
         )
@@ -76,4 +94,9 @@ def table(record: dict[str, Any]) -> str:
         f"{translation_tables.test_line(test)}"
         for test in record["tests"]
     ]
-    return "\n\n".join([translation_tables.table(record["rows"]), "\n".join(lines)])
+    texts = [
+        translation_tables.table(record["rows"]),
+        translation_tables.table_of_attacks(record["rows"]),
+        translation_tables.table_of_users(record["rows"]),
+    ]
+    return "\n\n".join([*texts, "\n".join(lines)])

@@ -63,6 +63,6 @@ def table(record: dict[str, Any]) -> str:
     """Formats the rows as text."""
     texts = [
         translation_tables.table(record["rows"]),
-        translation_tables.table_of_aucs(record["rows"]),
+        translation_tables.table_of_attacks(record["rows"]),
     ]
     return "\n\n".join([*texts, "paper: above 80 %"])

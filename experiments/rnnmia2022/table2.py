@@ -31,7 +31,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import translation
+from experiments import translation, translation_measures
 from experiments.rnnmia2022 import mechanism
 from experiments.rnnmia2022.mechanism import Mechanism
 from experiments.translation import Kind, Piece
@@ -134,7 +134,7 @@ def _accuracy(
     """Computes the balanced accuracy of PVMIA on the answers of the victim."""
     is_member = _is_member(settings.piece, sides["victim"])
     log_odds = sequence.apply(network, _answers(settings, "victim", sides["victim"], k, queries))
-    return translation.balanced_accuracy((log_odds > 0) == is_member, is_member)
+    return translation_measures.balanced_accuracy((log_odds > 0) == is_member, is_member)
 
 
 def _answers(

@@ -1,6 +1,9 @@
 """Attacks on sentences: what is reduced, what padding may do, and that members are found."""
 
+import subprocess
+import sys
 import zlib
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -174,3 +177,54 @@ def test_evidence_with_half_of_a_part_is_refused(evidence):
             shadow_signals=np.zeros((2, 3)),
             shadow_is_member=np.zeros((2, 3), bool),
         )
+
+
+MEMORY = """
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from jaxpriv.attacks import Training, sequence
+
+BLOCK, T, V = 50, 40, 10_000
+num_blocks, rng = int(sys.argv[1]) // BLOCK, np.random.default_rng(0)
+
+
+def outputs():
+    parts = []
+    for _ in range(num_blocks):
+        rows = rng.random((BLOCK, T, V), np.float32) ** 8
+        rows /= rows.sum(axis=2, keepdims=True)
+        references, lengths = rng.integers(V, size=(BLOCK, T)), rng.integers(5, T + 1, size=BLOCK)
+        parts.append(sequence.reduce(rows, references, lengths, top=50))
+    return sequence.join(parts)
+
+
+evidence = sequence.Evidence(
+    outputs=outputs(),
+    num_tokens=V,
+    known=outputs(),
+    known_is_member=np.arange(num_blocks * BLOCK) % 2 == 0,
+)
+table = sequence.attacks(training=Training(steps=600, batch_size=64))
+scores = sequence.run_all(jax.random.key(0), evidence, table=table)
+assert {"probability_vectors", "rank_histogram"} <= set(scores)
+assert all(np.isfinite(each).all() for each in scores.values())
+(line,) = [x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("VmHWM")]
+print(int(line.split()[1]) / 2**20)
+"""
+"""Attacks that learn from n sentences and judge n others; prints the peak of the memory in GiB.
+
+VmHWM is that of this program; `ru_maxrss` would also count what the process was before it.
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
+def test_2_000_outputs_over_10_000_tokens_are_attacked_in_2_gib():
+    command = [sys.executable, "-c", MEMORY, "2000"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout.splitlines()[-1]) < 2.0
