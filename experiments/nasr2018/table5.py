@@ -5,7 +5,7 @@ Time:      smoke 30 s; cpu 9 min on one core; paper about 1 h on a GPU, estimate
 Data:      purchases and location30 (cpu); purchase100 (paper)
 Paper:     train / test / attack in %: lambda 0 100 / 80.1 / 67.6; 1 98.7 / 78.3 / 57.0;
            2 96.7 / 77.4 / 55.0; 3 92.2 / 76.5 / 51.8; 10 76.3 / 70.1 / 50.6
-Ours:      reproduced in part (cpu, 2026-11-29): the attack falls with lambda, from 62.0 to 54.7 % on
+Ours:      reproduced in part (cpu, 2026-11-29): the attack falls with lambda, 62.0 to 54.7 % on
            purchases and 59.1 to 53.8 % on location30 at lambda 3, but test accuracy falls from
            33.1 to 15.5 % and 47.0 to 35.0 %
 

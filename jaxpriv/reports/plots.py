@@ -6,6 +6,7 @@ Colours are CSS variables with a fallback, so that a page can set them for light
 import html
 import io
 import re
+import textwrap
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -38,6 +39,9 @@ _VARIABLES = {
     _PAPER: "--paper",
     **{colour: f"--series-{i}" for i, colour in enumerate(_SERIES, 1)},
 }
+_NAME_WIDTH = 26
+"""Number of characters of a line of a model's name beside an axis."""
+
 _STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.size": 10,
@@ -207,10 +211,10 @@ def bounds_svg(models: Sequence[Bounds], *, unit: str = "record") -> str:
             xlim=(-0.02 * right, right),
             ylim=(len(models) - 0.4, -0.6),
             yticks=range(len(models)),
-            yticklabels=[model.name for model in models],
-            xlabel=f"epsilon, one {unit} added or removed",
+            yticklabels=[textwrap.fill(model.name, _NAME_WIDTH) for model in models],
         )
         axes.tick_params(axis="y", length=0)
+        figure.supxlabel(f"epsilon, one {unit} added or removed", fontsize=10)
         figure.legend(loc="outside upper left", ncols=2, frameon=False)
         return _svg(figure, title="Guarantee and audit of each model")
 

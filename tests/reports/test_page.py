@@ -178,6 +178,14 @@ def test_figures_are_reproducible_and_take_their_colours_from_the_page():
         assert "no upper bound" in svg or "private" not in svg
 
 
+def test_long_names_leave_room_for_the_bounds():
+    name = "Without DP, adversarial regularisation, lambda 3, k 5"
+    svg = plots.bounds_svg([plots.Bounds(name, 0.5, None)])
+    lines = re.findall(r"<text[^>]*>([^<]+)</text>", svg)
+    assert " ".join(line for line in lines if line in name) == name
+    assert max(len(line) for line in lines if line in name) < 30
+
+
 def test_the_game_has_a_section_where_it_was_played(report):
     assert "Identifiability game" not in reports.render(report)
     plain, private = report.entries
