@@ -12,7 +12,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,7 @@ from jaxpriv.attacks._tables import Attack
 __all__ = [
     "FACES",
     "MNIST",
+    "PROJECTED",
     "EarlyStop",
     "Inversion",
     "Penalty",
@@ -170,9 +171,12 @@ class Settings:
     learning_rate: step size of Adam (eta).
     penalty: regulariser of the image, such as `l1_norm`.
     penalty_weight: its weight (lambda); 0 switches it off.
+    loss: of the label, 1 - f_label(x) as in the paper, or -log f_label(x). The first has no
+      gradient where the model is certain of another class, as it may be of a grey image.
+    box: how entries stay in [0, 1]: by x = (tanh(w) + 1) / 2, or by projection after each step.
 
     Raises:
-      ValueError: if a number is out of range.
+      ValueError: if a number is out of range, or loss or box is not one of these.
 
     Example:
       >>> Settings(steps=100, learning_rate=0.1, penalty=l1_norm, penalty_weight=0.01).steps
@@ -183,11 +187,15 @@ class Settings:
     learning_rate: float
     penalty: Penalty
     penalty_weight: float
+    loss: Literal["one_minus_confidence", "cross_entropy"] = "one_minus_confidence"
+    box: Literal["tanh", "projection"] = "tanh"
 
     def __post_init__(self) -> None:
         _check.positive_int(steps=self.steps)
         _check.positive(learning_rate=self.learning_rate)
         _check.non_negative(penalty_weight=self.penalty_weight)
+        _check.one_of(("one_minus_confidence", "cross_entropy"), loss=self.loss)
+        _check.one_of(("tanh", "projection"), box=self.box)
 
 
 MNIST = Settings(steps=5000, learning_rate=0.1, penalty=l1_norm, penalty_weight=0.05)
@@ -200,6 +208,13 @@ FACES = Settings(
     penalty_weight=0.001,
 )
 """Settings of Zhang et al. (2020) for faces, 60 pixels wide and 70 high."""
+
+
+PROJECTED = dataclasses.replace(FACES, loss="cross_entropy", box="projection")
+"""Settings of our own, for models that are certain of another class at the start of the others.
+
+The start is black, where a linear model is not certain, and the gradient does not vanish.
+"""
 
 
 def gradient_descent(
@@ -245,8 +260,8 @@ def gradient_descent(
         raise ValueError(f"Expected bounds (low, high) with low < high, got {bounds}.")
 
     def objective(x):
-        loss = _one_minus_confidence(predict, label, x)
-        return loss, 1 - loss
+        log_p = _log_confidence(predict, label, x)
+        return -jnp.expm1(log_p), jnp.exp(log_p)  # without cancellation where f is near 1
 
     def move(x, gradient, moments):
         x -= learning_rate * gradient
@@ -263,18 +278,19 @@ def enhanced(
     settings: Settings,
     early_stop: EarlyStop | None = None,
 ) -> Inversion:
-    """Inverts a model by Adam on 1 - f_label(x) + penalty_weight * penalty(x).
+    """Inverts a model by Adam on the loss of the label plus penalty_weight * penalty(x).
 
-    The optimisation is over w with x = (tanh(w) + 1) / 2, which lies in [0, 1]. A step is that of
-    Algorithm 1 of the paper, where g is the gradient with respect to w:
+    The optimisation is over w with x = (tanh(w) + 1) / 2, which lies in [0, 1]; with the box
+    "projection" over x itself. A step is that of Algorithm 1 of the paper, where g is the gradient:
     m = 0.9 m + 0.1 g, v = 0.999 v + 0.001 g^2, w = w - learning_rate * m / sqrt(v + 1e-8).
     Without bias correction the first steps are about 3 times as large as those of the usual Adam.
 
     Args:
       predict: classifier of one input in [0, 1]; f is the softmax of its logits.
       label: class to reconstruct.
-      start: w at the start; zeros in the paper, an image of 0.5. Restarts differ in it.
-      settings: steps, step size and penalty, such as `MNIST` or `FACES`.
+      start: w at the start; zeros in the paper, an image of 0.5, or of 0 with the box "projection".
+        Restarts differ in it.
+      settings: steps, step size, penalty, loss and box, such as `MNIST` or `FACES`.
       early_stop: criteria for stopping early; None: all steps are done.
 
     Returns:
@@ -299,34 +315,39 @@ def enhanced(
       [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
     """
 
+    is_projected = settings.box == "projection"
+
+    def image(w):
+        return w.clip(0, 1) if is_projected else (jnp.tanh(w) + 1) / 2
+
     def objective(w):
-        x = _box(w)
-        loss = _one_minus_confidence(predict, label, x)
-        return loss + settings.penalty_weight * settings.penalty(x), 1 - loss
+        x = w if is_projected else image(w)
+        log_p = _log_confidence(predict, label, x)
+        loss = -log_p if settings.loss == "cross_entropy" else -jnp.expm1(log_p)
+        return loss + settings.penalty_weight * settings.penalty(x), jnp.exp(log_p)
 
     def move(w, g, moments):
         m, v = moments
         m = _BETA1 * m + (1 - _BETA1) * g
         v = _BETA2 * v + (1 - _BETA2) * g**2
-        return w - settings.learning_rate * m / jnp.sqrt(v + _TAU), (m, v)
+        w = w - settings.learning_rate * m / jnp.sqrt(v + _TAU)
+        return (image(w) if is_projected else w), (m, v)
 
+    if is_projected:
+        start = image(start)
     moments = (jnp.zeros_like(start), jnp.zeros_like(start))
     result = _minimise(objective, move, start, moments, steps=settings.steps, early_stop=early_stop)
-    return result._replace(best=_box(result.best), last=_box(result.last))
+    return result._replace(best=image(result.best), last=image(result.last))
 
 
-def _box(w: Float[Array, "*x"]) -> Float[Array, "*x"]:
-    return (jnp.tanh(w) + 1) / 2
-
-
-def _one_minus_confidence(
+def _log_confidence(
     predict: Predict, label: Integer[ArrayLike, ""], x: Float[Array, "*x"]
 ) -> Float[Array, ""]:
-    """Computes 1 - f_label(x), without cancellation where the confidence is near 1."""
+    """Computes log f_label(x)."""
     logits = predict(x)
     if logits.ndim != 1 or len(logits) < 2:
         raise ValueError(f"Expected logits [c] of one input, got shape {list(logits.shape)}.")
-    return -jnp.expm1(signals.negative_loss(logits, label))
+    return signals.negative_loss(logits, label)
 
 
 class _State(NamedTuple):
@@ -433,7 +454,7 @@ def attacks(
     learning_rate: float = 0.1,
     penalty_weight: float | None = None,
 ) -> tuple[Attack, ...]:
-    """Lists the inversion attacks, from the simplest to those of the paper.
+    """Lists the inversion attacks: the simplest, those of the paper, and one of our own.
 
     Args:
       restarts: number of starts for each label, of which the result with the lowest loss is
@@ -498,6 +519,13 @@ def attacks(
             needs=("predict", "image"),
             run=_from_starts(enhanced_with(FACES), restarts),
             reference=zhang,
+        ),
+        Attack(
+            name="projected_btv",
+            title="cross-entropy, projected, bilateral total variation",
+            needs=("predict", "image"),
+            run=_from_starts(enhanced_with(PROJECTED), restarts),
+            reference=f"{zhang}, with another loss and box",
         ),
     )
 

@@ -31,7 +31,7 @@ _MIN_SSIM_SIDE = 11
 _MIN_CONTRAST = 0.01
 """Standard deviation of the pixels below which a picture counts as black, white or grey."""
 
-_PENALTIES = {"enhanced_l1": 0.2, "enhanced_btv": 0.04}
+_PENALTIES = {"enhanced_l1": 0.2, "enhanced_btv": 0.04, "projected_btv": 0.04}
 """Weights of the penalties times the number of pixels.
 
 With those of Zhang et al. the penalty of a face exceeds 1, the largest loss, and the

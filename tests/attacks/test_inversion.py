@@ -100,6 +100,33 @@ def test_enhanced_is_algorithm_1_as_printed():
     assert int(result.steps_done) == 30
 
 
+def test_projection_and_cross_entropy_are_a_loop_over_steps():
+    x, m, v = np.zeros(20), np.zeros(20), np.zeros(20)
+    for _ in range(30):
+        z = WEIGHTS @ x
+        f = np.exp(z - z.max()) / np.exp(z - z.max()).sum()
+        g = f @ WEIGHTS - WEIGHTS[1] + 0.1 * np.sign(x)
+        m = 0.9 * m + 0.1 * g
+        v = 0.999 * v + 0.001 * g**2
+        x = np.clip(x - 0.1 * m / np.sqrt(v + 1e-8), 0, 1)
+    options = dataclasses.replace(settings(), loss="cross_entropy", box="projection")
+    result = inversion.enhanced(predict, 1, jnp.zeros(SHAPE), settings=options)
+    np.testing.assert_allclose(result.last.reshape(-1), x, atol=1e-4)
+    assert {0.0, 1.0} <= set(np.asarray(result.last).ravel().tolist())
+
+
+def test_a_model_that_is_certain_of_another_class_hides_from_the_loss_of_the_paper():
+    def certain(x):
+        return jnp.stack([8 * x[0, 0, 0], 60 * x.mean() - 2])
+
+    printed, own = (
+        inversion.enhanced(certain, 0, jnp.zeros(SHAPE), settings=each)
+        for each in (settings(), dataclasses.replace(inversion.PROJECTED, steps=30))
+    )
+    assert float(printed.confidence) < 1e-6
+    assert float(own.confidence) > 0.9
+
+
 def test_the_best_iterate_is_the_result():
     start = jnp.full(SHAPE, 0.3)
     result = compiled()(0, start)
@@ -193,6 +220,8 @@ def test_a_diverging_model_leaves_the_best_finite_iterate():
         (lambda: settings(weight=-1.0), "Expected penalty_weight >= 0"),
         (lambda: inversion.attacks(restarts=0), "Expected restarts >= 1"),
         (lambda: inversion.attacks(steps=0), "Expected steps >= 1"),
+        (lambda: dataclasses.replace(inversion.FACES, loss="log"), "Expected loss "),
+        (lambda: dataclasses.replace(inversion.FACES, box="clip"), "Expected box "),
         (lambda: inversion.attacks(penalty_weight=-1.0), "Expected penalty_weight >= 0"),
         (lambda: descend(steps=0), "Expected steps >= 1"),
         (lambda: descend(learning_rate=0.0), "Expected learning_rate > 0"),
