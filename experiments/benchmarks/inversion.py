@@ -1,11 +1,12 @@
 """Model inversion of all classes of a CNN at once, the same loop in PyTorch, and ART's MIFace.
 
 Run:       python -m experiments run benchmarks/inversion --preset cpu
-Time:      smoke 20 s, cpu not run yet, paper not run yet
+Time:      smoke 20 s, cpu 5 min, paper not run yet
 Goal:      10 classes of 5,000 steps: at least 5 times faster than ART end to end on two cores
 Peers:     ART 1.20 (MIFace, gradient descent) and a loop over compiled kernels in PyTorch (extra
            `bench`); those that are not installed are listed as missing
-Ours:      not run yet
+Ours:      two cores, 2026-11-29: ART takes 5.1 times as long as our gradient descent, and 4.0
+           times in one batch; the loop in PyTorch takes 0.7 times as long as our enhanced attack
 
 The CNN has random weights, the same for all; its last layer is scaled so that classes are
 separable. `seconds` is the first call, with compilation; `seconds_again` the median of the others.
