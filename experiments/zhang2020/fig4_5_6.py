@@ -12,11 +12,12 @@ accuracies of all seeds are in the rows. `distance` is the Euclidean distance of
 the nearest training image of its digit, averaged over digits and seeds, with the interval of
 Student's t over both. `wins` counts the digits and seeds whose subclass-DP distance is larger, with
 its interval. Beyond the paper: `reidentified` is the share of reconstructions that a network
-trained on other images assigns to their digit. `epsilon` is exact, for one record or one subclass,
-given the partition into subclasses, which depends on the data.
+trained on other images assigns to their digit; `projected` is an attack with cross-entropy and
+another box (`inversion.MNIST_PROJECTED`), and a black image has a distance too. `epsilon` is exact,
+for one record or one subclass, given the partition into subclasses, which depends on the data.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -30,7 +31,7 @@ from jaxpriv import metrics
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """noise_multipliers: of subclass-DP. attack_steps: T of the attack.
+    """noise_multipliers: of subclass-DP. attacks: title -> name of an attack, and its steps.
 
     trials: number of trainings, at most, of the search for the noise of record-DP.
     resumable: whether trainings leave checkpoints.
@@ -38,7 +39,12 @@ class Settings:
 
     recipe: Recipe
     noise_multipliers: tuple[float, ...] = (1.6, 3.0)
-    attack_steps: int = 5000
+    attacks: dict[str, tuple[str, int]] = field(
+        default_factory=lambda: {
+            "enhanced": ("enhanced_l1", 5000),
+            "projected": ("projected_l1", 500),
+        }
+    )
     seeds: int = 2
     trials: int = 6
     resumable: bool = True
@@ -48,7 +54,7 @@ PRESETS = {
     "smoke": Settings(
         recipe=Recipe(num_training=60, num_test=100, batch_size=20, steps=2, num_subclasses=2),
         noise_multipliers=(1.6,),
-        attack_steps=3,
+        attacks={"enhanced": ("enhanced_l1", 3), "projected": ("projected_l1", 3)},
         seeds=1,
         trials=1,
         resumable=False,
@@ -66,33 +72,41 @@ def run(settings: Settings) -> dict[str, Any]:
     """Trains all models, attacks them and compares their distances."""
     digits = victims.digits(settings.recipe)
     referee = victims.train_referee(digits, settings.recipe, name=_name(settings, "referee"))
-    rows = [_row(digits, settings, referee, "none", 0.0)]
+    rows = _rows(digits, settings, referee, "none", 0.0)
     for noise_multiplier in settings.noise_multipliers:
-        subclass = _row(digits, settings, referee, "subclass", noise_multiplier)
+        subclass = _rows(digits, settings, referee, "subclass", noise_multiplier)
         matched = victims.matching_noise(
             digits,
             settings.recipe,
-            accuracy_of_first=subclass["accuracies"][0],
+            accuracy_of_first=subclass[0]["accuracies"][0],
             trials=settings.trials,
             name=lambda *model: name(settings, *model),
         )
-        record = _row(digits, settings, referee, "record", matched)
-        larger = np.array(subclass["distances"]) > np.array(record["distances"])
-        share = metrics.intervals.share(larger.ravel(), confidence=victims.CONFIDENCE)
-        rows += [record | {"wins": None}, subclass | {"wins": list(share)}]
-    return {"data": digits.data_name, "confidence": victims.CONFIDENCE, "rows": rows}
+        record = _rows(digits, settings, referee, "record", matched)
+        for first, second in zip(record, subclass, strict=True):
+            larger = np.array(second["distances"]) > np.array(first["distances"])
+            share = metrics.intervals.share(larger.ravel(), confidence=victims.CONFIDENCE)
+            second["wins"] = list(share)
+        rows += record + subclass
+    black = victims.distances(digits, np.zeros((digits.num_classes, *digits.x.shape[1:])))
+    return {
+        "data": digits.data_name,
+        "confidence": victims.CONFIDENCE,
+        "distance_of_black": float(black.mean()),
+        "rows": rows,
+    }
 
 
-def _row(
+def _rows(
     digits: victims.Images,
     settings: Settings,
     referee: Any,
     protection: Protection,
     noise_multiplier: float,
-) -> dict[str, Any]:
-    accuracies, distances, hits, images = [], [], [], []
-    for seed in range(settings.seeds):
-        params = victims.train(
+) -> list[dict[str, Any]]:
+    """Trains a model of each seed and attacks it; a row for each attack."""
+    trained = [
+        victims.train(
             jax.random.key(seed),
             digits,
             settings.recipe,
@@ -100,13 +114,10 @@ def _row(
             noise_multiplier=noise_multiplier,
             name=name(settings, protection, noise_multiplier, seed),
         )
-        accuracies.append(victims.accuracy(digits, params))
-        best = victims.invert(digits, params, attack="enhanced_l1", steps=settings.attack_steps)
-        measured = victims.measure(digits, referee, best)
-        hits.append(measured["top_1"][0])
-        distances.append(measured["distances"])
-        images.append(best)
-    return {
+        for seed in range(settings.seeds)
+    ]
+    accuracies = [victims.accuracy(digits, params) for params in trained]
+    shared = {
         "protection": protection,
         "noise_multiplier": noise_multiplier,
         "epsilon": victims.epsilons(
@@ -114,14 +125,32 @@ def _row(
         ),
         "accuracies": accuracies,
         "accuracy": float(np.mean(accuracies)),
-        "distances": distances,
-        "distance": common.mean_interval(
-            np.ravel(distances).tolist(), confidence=victims.CONFIDENCE
-        ),
-        "reidentified": float(np.mean(hits)),
-        "images": victims.png(images[0]),
         "wins": None,
     }
+    rows = []
+    for title, (attack, steps) in settings.attacks.items():
+        best = [victims.invert(digits, params, attack=attack, steps=steps) for params in trained]
+        measured = [victims.measure(digits, referee, images) for images in best]
+        distances = [each["distances"] for each in measured]
+        named = np.concatenate([_named(digits, referee, images) for images in best])
+        rows.append(
+            {
+                **shared,
+                "attack": title,
+                "distances": distances,
+                "distance": common.mean_interval(
+                    np.ravel(distances).tolist(), confidence=victims.CONFIDENCE
+                ),
+                "reidentified": list(metrics.intervals.share(named, confidence=victims.CONFIDENCE)),
+                "images": victims.png(best[0]),
+            }
+        )
+    return rows
+
+
+def _named(digits: victims.Images, referee: Any, images: np.ndarray) -> np.ndarray:
+    """Returns which reconstructions the referee assigns to their digit, [c]."""
+    return victims.logits(digits, referee, images).argmax(axis=-1) == np.arange(len(images))
 
 
 def name(
@@ -139,7 +168,7 @@ def plots(record: dict[str, Any]) -> dict[str, str]:
     """Draws the reconstructions of each model, a row each, and its description beside them."""
     rows = [
         (
-            f"{row['protection']} z={row['noise_multiplier']:.2f}: {100 * row['accuracy']:.1f} %",
+            f"{row['protection']} z={row['noise_multiplier']:.2f}, {row['attack']}",
             row["images"],
         )
         for row in record["rows"]
@@ -151,8 +180,8 @@ def plots(record: dict[str, Any]) -> dict[str, str]:
 def table(record: dict[str, Any]) -> str:
     """Formats the rows as text."""
     columns = (
-        "protection", "noise", "epsilon, add or remove", "replace", "accuracy", "distance",
-        "larger than record-DP", "reidentified",
+        "protection", "noise", "epsilon, add or remove", "replace", "accuracy", "attack",
+        "distance", "larger than record-DP", "reidentified",
     )  # fmt: skip
     rows = []
     for row in record["rows"]:
@@ -167,9 +196,11 @@ def table(record: dict[str, Any]) -> str:
                     for name in ("add_or_remove_one", "replace_one")
                 ),
                 " ".join(f"{100 * a:.1f}" for a in row["accuracies"]),
+                row["attack"],
                 common.cell(row["distance"]),
                 "" if wins is None else common.cell(wins),
-                f"{row['reidentified']:.2f}",
+                common.cell(row["reidentified"]),
             )
         )
-    return common.text_table(columns, rows)
+    black = f"mean distance of a black image: {record['distance_of_black']:.2f}"
+    return f"{common.text_table(columns, rows)}\n{black}"

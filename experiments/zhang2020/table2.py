@@ -9,9 +9,9 @@ Ours:      not run yet
 A softmax regression on the pixels is trained without DP, on the faces of ORL where Faces94 is not
 available. The enhanced attack has bilateral total variation as penalty; its loss has no gradient
 where the model is certain of another person at the grey start. `projected` is ours
-(`inversion.PROJECTED`). `reidentified` is the share of the reconstructions that another softmax
-regression, trained on other images, assigns to their person. `closer` is the share of those that
-are nearer to a training image than to a test image of the person, beside the share to expect
+(`inversion.FACES_PROJECTED`). `reidentified` is the share of the reconstructions that another
+softmax regression, trained on other images, assigns to their person. `closer` is the share of those
+that are nearer to a training image than to a test image of the person, beside the share to expect
 without memorisation.
 """
 

@@ -26,7 +26,7 @@ Protection = Literal["none", "record", "class", "subclass"]
 
 CONFIDENCE = 0.95
 ACCURACY_TOLERANCE = 0.01
-NOISE_RANGE = 0.3, 12.0
+NOISE_RANGE = 0.3, 60.0
 """Range of the noise multiplier of record-DP in `matching_noise`."""
 
 REFEREE_SEED = 1000

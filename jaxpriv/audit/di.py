@@ -249,12 +249,12 @@ def play(
     _check_pair(pair)
     parts = jax.vmap(lambda key: jax.random.split(key, 3))(keys)
     init_keys, coin_keys, run_keys = (parts[:, i] for i in range(3))
-    start = _Start(jax.vmap(init)(init_keys), jax.vmap(jax.random.bernoulli)(coin_keys))
+    start = _Start(init_keys, jax.vmap(jax.random.bernoulli)(coin_keys))
     records = _stack(pair)
     num_rows = len(jax.tree.leaves(records)[0])
     states, info = training.fit_many(
         run_keys,
-        functools.partial(_algorithm, trainer, pair.relation),
+        functools.partial(_algorithm, trainer, init, pair.relation),
         start,
         records,
         members=np.tile(np.arange(num_rows), (len(run_keys), 1)),
@@ -419,9 +419,9 @@ def empirical_epsilons(
 
 
 class _Start(NamedTuple):
-    """Initial parameters of a repetition, and its coin."""
+    """Key of the initial parameters of a repetition, so that few are in memory, and its coin."""
 
-    params: Params
+    init_key: PRNGKeyArray
     in_d: Bool[Array, ""]
 
 
@@ -454,7 +454,11 @@ class _PairSampler:
 
 
 def _algorithm(
-    trainer: Trainer, relation: Relation, num_rows: int, hyper: None
+    trainer: Trainer,
+    init_params: Callable[[PRNGKeyArray], Params],
+    relation: Relation,
+    num_rows: int,
+    hyper: None,
 ) -> training.Algorithm:
     """Makes the training of one repetition; its batches end in the rows of the pair."""
     del hyper
@@ -466,7 +470,7 @@ def _algorithm(
     sensitivity = float(trainer.grad.sensitivity(relation))
 
     def init(start):
-        params = jax.tree.map(jnp.asarray, start.params)
+        params = jax.tree.map(jnp.asarray, init_params(start.init_key))
         opt_state = trainer.optimizer.init(params)
         return _State(params, opt_state, jnp.int32(0), start.in_d, jnp.float32(0))
 

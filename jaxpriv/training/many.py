@@ -253,6 +253,8 @@ def _check_stacked(num_models: int, **trees: PyTree) -> None:
                 raise ValueError(
                     f"Expected {name} stacked for {num_models} models, got shape {jnp.shape(leaf)}."
                 )
+            if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+                continue
             if not np.all(np.isfinite(np.asarray(leaf, np.float64))):
                 raise ValueError(f"Expected finite {name}, got NaN or inf.")
 

@@ -121,7 +121,7 @@ def test_a_model_that_is_certain_of_another_class_hides_from_the_loss_of_the_pap
 
     printed, own = (
         inversion.enhanced(certain, 0, jnp.zeros(SHAPE), settings=each)
-        for each in (inversion.FACES, inversion.PROJECTED)
+        for each in (inversion.FACES, inversion.FACES_PROJECTED)
     )
     assert float(printed.confidence) < 1e-6
     assert float(own.confidence) > 0.9
