@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -145,6 +146,18 @@ def test_local_noise_makes_every_transcript_equally_informative(keys):
         assert found.local_sensitivity.std() > 1e-3
     found = di.play(keys(5), trainer(steps=6, noise_multiplier=4.0), initial, pair("replace_one"))
     assert (di.realised_mu(found) < expected).all()
+
+
+def test_initial_parameters_are_made_one_repetition_at_a_time(keys, monkeypatch):
+    sizes = []
+
+    def fit_many(run_keys, make_alg, start, *args, **options):
+        sizes.extend(leaf.size for leaf in jax.tree.leaves(start))
+        return training.fit_many(run_keys, make_alg, start, *args, **options)
+
+    monkeypatch.setattr(di, "training", SimpleNamespace(**vars(training) | {"fit_many": fit_many}))
+    di.play(keys(3), trainer(steps=1), initial, pair("add_or_remove_one"))
+    assert max(sizes) == 3
 
 
 @pytest.mark.parametrize("noise", ["global", "local"])
