@@ -1,10 +1,12 @@
 """Figures 4, 5 and 6 of zhang2020: reconstructed digits, and MIA distances at equal accuracy.
 
 Run:       python -m experiments run zhang2020/fig4_5_6 --preset cpu
-Time:      smoke 60 s, cpu not run yet, paper not run yet; resumable by build/zhang2020
+Time:      smoke 60 s, cpu 25 min on one core, paper not run yet; resumable by build/zhang2020
 Paper:     record-DP at 96, 93 and 91 % does not defend: its distances are near those of the plain
            model; subclass-DP at the same accuracies does: its distances are larger for each digit
-Ours:      not run yet
+Ours:      not reproduced (cpu, 2026-11-29): at 64 and 49 % accuracy the enhanced attack leaves all
+           images nearly black, with record-DP as with subclass-DP; distances of the projected
+           attack are larger with subclass-DP for 19 and 16 of 20 digits (6.78 and 7.09; 7.59, 7.86)
 
 The noise of subclass-DP is that of the paper. For each of its accuracies the noise of record-DP is
 searched until both are within a point of each other on the test records, on the first seed; the

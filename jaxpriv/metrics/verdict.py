@@ -63,7 +63,8 @@ class Comparison(NamedTuple):
     """The comparison of k attacks on the same records.
 
     attacks: strength of each attack by name, in the order given.
-    strongest: name of the attack with the largest lower end of its AUC interval.
+    strongest: name of an attack with AUC 1, or else of that with the largest lower end of its AUC
+      interval.
     leaks: names of the attacks that show a leak.
     confidence: confidence level at which all statements hold at once.
     corrected_confidence: confidence level of each interval and bound.
@@ -122,7 +123,8 @@ def compare(
         strengths[name] = Strength(area.auc, (area.lower, area.upper), bound, leaks)
     return Comparison(
         attacks=strengths,
-        strongest=max(strengths, key=lambda name: strengths[name].auc_interval[0]),
+        # The interval at AUC 1 is wide, since its variance is unknown.
+        strongest=max(strengths, key=lambda n: (strengths[n].auc == 1, strengths[n].auc_interval)),
         leaks=tuple(name for name, strength in strengths.items() if strength.leaks),
         confidence=confidence,
         corrected_confidence=corrected,

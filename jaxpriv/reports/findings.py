@@ -216,7 +216,8 @@ class Findings:
     """Results of all attacks on one model.
 
     corrected_confidence: 1 - 0.05 / number of attacks that ran.
-    strongest: name of the attack with the largest lower end of the corrected AUC interval.
+    strongest: name of an attack with AUC 1, or else of that with the largest lower end of the
+      corrected AUC interval.
     leaks: names of the attacks that prove a leak.
     gap_baseline: balanced accuracy of calling correctly classified records members.
     audit: lower bounds on epsilon; None if `no_audit` gives a reason.

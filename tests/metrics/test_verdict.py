@@ -25,6 +25,17 @@ def test_intervals_are_delongs_at_the_corrected_confidence():
     assert result.strongest == "shift 1.0"
 
 
+def test_an_attack_that_separates_all_is_the_strongest():
+    is_member = np.arange(36) < 18
+    perfect = is_member + 0.0
+    nearly = np.where(is_member, np.arange(36) % 18 + 16.5, np.arange(36) % 18)
+    result = verdict.compare({"nearly": nearly, "perfect": perfect}, is_member, confidence=0.95)
+    lower = {name: strength.auc_interval[0] for name, strength in result.attacks.items()}
+    assert lower["nearly"] > lower["perfect"]
+    assert result.attacks["nearly"].auc < 1
+    assert result.strongest == "perfect"
+
+
 def test_the_strongest_has_the_largest_lower_end_not_the_largest_auc():
     is_member = np.arange(200) % 2 == 0
     rng = np.random.default_rng(1)
