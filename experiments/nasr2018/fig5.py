@@ -5,7 +5,8 @@ Time:      smoke 30 s; cpu no more than table4, whose cases it has; paper likewi
 Data:      purchases and location30 (cpu); purchase100, texas100 and cifar100 (paper)
 Paper:     the error with the defence is lower over all classes; of all records it falls from
            29.7 to 7.5 % (Texas-100), 54.3 to 22.7 % (AlexNet), 29.4 to 12.7 % (DenseNet)
-Ours:      not run yet
+Ours:      reproduced (cpu, 2026-11-29): the median error over classes falls from 49 to 10 % on
+           purchases and from 39 to 18 % on location30, as the training accuracy does
 
 The error of a class is its training accuracy less its accuracy on D'', for the first seed.
 """
