@@ -5,7 +5,7 @@ Time:      smoke 20 s, cpu 25 s, paper not run yet
 Goal:      at least 150 times Minigrid at every number of environments, 200 times at the best, and
            20,000 generated maps per second, on two cores
 Ours:      two cores, 2026-11-29: 192, 307 and 323 times Minigrid with 16, 1,024 and 4,096 at once,
-           4.6 times xminigrid's DoorKey; 44,000 (N6) to 961,000 (N2-S6) maps per second
+           4.5 times xminigrid's DoorKey; 44,000 (N6) to 961,000 (N2-S6) maps per second
 
 Random actions, drawn before the clock starts. Environments of JAX run many at once in one scan
 with automatic resets; Minigrid runs one, as its users run it. A row is skipped where a peer is not

@@ -18,8 +18,9 @@ The attacks on each defence:
 One target for each defence; members and shadow models are random halves of the households of a
 pool, cut to equal numbers of records. Every model has reference records of its own, from a reserve
 on which no model is trained and no attack is judged. The intervals are at 95 %, for one target, by
-a bootstrap over households on each side, since the records of a household are in one half together.
-The guarantee of DP-SGD is for one record, and a household has 21 in the mean.
+a bootstrap over households, since the records of a household are in one half together (those of the
+record were drawn on each side apart). The guarantee of DP-SGD is for one record, and a household
+has 21 in the mean.
 """
 
 import dataclasses
@@ -34,6 +35,7 @@ import numpy as np
 from scipy import special
 
 from experiments import common, figures
+from experiments.attacks import resampling
 from experiments.nasr2018 import recipe
 from experiments.nasr2018.recipe import Case, Recipe, Sizes
 from jaxpriv import metrics, signals, training, units
@@ -49,7 +51,7 @@ _TITLES = {
     "lira": "LiRA online",
     "rmia": "RMIA online",
 }
-_FPRS = (0.01, 0.001)
+_FPRS = resampling.METRICS[1:]
 _REVEALED = 0.2
 
 
@@ -232,15 +234,16 @@ def _measure(entry: _Entry, folder: Path | None, *, base: str | None) -> dict[st
         "num_members": int(is_member.sum()),
         "num_households": len(np.unique(household)),
     }
+    truth = is_member[judged]
+    all_scores = _scores(key, evidence, entry.settings)
+    resampled = resampling.Table(
+        {name: [resampling.column(values[judged], truth)] for name, values in all_scores.items()},
+        household[judged],
+        resamples=entry.settings.resamples,
+    )
     rows = []
-    for name, scores in _scores(key, evidence, entry.settings).items():
-        row = {
-            "attack": name,
-            **_success(scores[judged], is_member[judged]),
-            **_bounds(
-                scores[judged], is_member[judged], household[judged], entry.settings.resamples
-            ),
-        }
+    for name, scores in all_scores.items():
+        row = {"attack": name, **_success(resampled, name, num_nonmembers=int((~truth).sum()))}
         if name == "paper":
             sides = (np.flatnonzero(judged & side) for side in (is_member, ~is_member))
             row |= recipe.attack_accuracies(special.expit(scores), *sides)
@@ -248,46 +251,18 @@ def _measure(entry: _Entry, folder: Path | None, *, base: str | None) -> dict[st
     return {"rows": rows}
 
 
-def _success(scores: np.ndarray, is_member: np.ndarray) -> dict[str, float | None]:
-    """Measures an attack; a TPR is None if there are too few non-members for its FPR."""
-    values: dict[str, float | None] = {
-        "auc": metrics.intervals.delong(scores, is_member, confidence=0.95).auc
-    }
-    for fpr in _FPRS:
-        point = metrics.at_fpr(scores, is_member, fpr=fpr)
-        values[_tpr(fpr)] = point.tpr if point.resolvable else None
+def _success(
+    resampled: resampling.Table, name: str, *, num_nonmembers: int
+) -> dict[str, float | list[float] | None]:
+    """Returns the metrics and their intervals; None for an FPR below 1 / num_nonmembers."""
+    values: dict[str, float | list[float] | None] = {}
+    for metric in resampling.METRICS:
+        value, interval = resampled.mean(name, metric)
+        is_resolvable = metric == "auc" or num_nonmembers * float(metric) >= 1
+        key = "auc" if metric == "auc" else f"tpr_at_{metric}"
+        values[key] = value if is_resolvable else None
+        values[f"{key}_interval"] = list(interval) if is_resolvable else None
     return values
-
-
-def _tpr(fpr: float) -> str:
-    return f"tpr_at_{fpr:g}"
-
-
-def _bounds(
-    scores: np.ndarray, is_member: np.ndarray, household: np.ndarray, resamples: int
-) -> dict[str, list[float] | None]:
-    """Draws households with replacement on each side; the intervals are of percentiles."""
-    rng, sides = np.random.default_rng(0), []
-    for side in (is_member, ~is_member):
-        rows = np.flatnonzero(side)
-        rows = rows[np.argsort(household[rows], kind="stable")]
-        starts = np.flatnonzero(np.diff(household[rows], prepend=-1))
-        sides.append(np.split(rows, starts[1:]))
-    draws = []
-    for _ in range(resamples):
-        drawn = [
-            np.concatenate([groups[i] for i in rng.integers(len(groups), size=len(groups))])
-            for groups in sides
-        ]
-        rows = np.concatenate(drawn)
-        draws.append(_success(scores[rows], is_member[rows]))
-    bounds: dict[str, list[float] | None] = {}
-    for name in draws[0]:
-        values = [draw[name] for draw in draws]
-        known = not any(value is None for value in values)
-        ends = np.quantile(np.asarray(values, float), (0.025, 0.975)).tolist() if known else None
-        bounds[f"{name}_interval"] = ends
-    return bounds
 
 
 def _scores(key: jax.Array, evidence: Evidence, settings: Settings) -> dict[str, np.ndarray]:
@@ -413,7 +388,7 @@ def table(record: dict[str, Any]) -> str:
                 recipe.percent(row["test_accuracy"]),
                 f"{row['auc']:.3f}",
                 f"{low:.3f} to {high:.3f}",
-                *(recipe.percent(row[_tpr(fpr)]) or "n/a" for fpr in _FPRS),
+                *(recipe.percent(row[f"tpr_at_{fpr}"]) or "n/a" for fpr in _FPRS),
                 recipe.percent(row.get("attack_accuracy")),
             )
         )
@@ -431,9 +406,9 @@ def plots(record: dict[str, Any]) -> dict[str, str]:
     for attack in ("lira", "rmia"):
         rows = [row for row in record["rows"] if row["attack"] == attack]
         for fpr in _FPRS:
-            points = [(row[_tpr(fpr)], row[f"{_tpr(fpr)}_interval"]) for row in rows]
+            points = [(row[f"tpr_at_{fpr}"], row[f"tpr_at_{fpr}_interval"]) for row in rows]
             if all(tpr is not None for tpr, _ in points):
-                title = f"{_TITLES[attack]}, TPR at {100 * fpr:g} % FPR"
+                title = f"{_TITLES[attack]}, TPR at {100 * float(fpr):g} % FPR"
                 panels[title] = _lines(rows, styles, points)
     return {"frontier": figures.lines(panels, x="test accuracy", y="success of the attack")}
 

@@ -132,9 +132,12 @@ def _rows(
     rows = []
     for title, (attack, steps) in settings.attacks.items():
         best = [victims.invert(digits, params, attack=attack, steps=steps) for params in trained]
-        measured = [victims.measure(digits, referee, images) for images in best]
-        distances = [each["distances"] for each in measured]
-        named = np.concatenate([_named(digits, referee, images) for images in best])
+        distances = [victims.distances(digits, images).tolist() for images in best]
+        named = metrics.image.reidentification(
+            np.concatenate([victims.logits(digits, referee, images) for images in best]),
+            np.tile(np.arange(digits.num_classes), len(best)),
+            confidence=victims.CONFIDENCE,
+        )
         rows.append(
             {
                 **shared,
@@ -143,16 +146,11 @@ def _rows(
                 "distance": common.mean_interval(
                     np.ravel(distances).tolist(), confidence=victims.CONFIDENCE
                 ),
-                "reidentified": list(metrics.intervals.share(named, confidence=victims.CONFIDENCE)),
+                "reidentified": list(named.top_1),
                 "images": victims.png(best[0]),
             }
         )
     return rows
-
-
-def _named(digits: victims.Images, referee: Any, images: np.ndarray) -> np.ndarray:
-    """Returns which reconstructions the referee assigns to their digit, [c]."""
-    return victims.logits(digits, referee, images).argmax(axis=-1) == np.arange(len(images))
 
 
 def name(
