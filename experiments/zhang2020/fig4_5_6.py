@@ -41,12 +41,7 @@ class Settings:
 
     recipe: Recipe
     noise_multipliers: tuple[float, ...] = (1.6, 3.0)
-    attacks: dict[str, tuple[str, int]] = field(
-        default_factory=lambda: {
-            "enhanced": ("enhanced_l1", 5000),
-            "projected": ("projected_l1", 500),
-        }
-    )
+    attacks: dict[str, tuple[str, int]] = field(default_factory=victims.ATTACKS_ON_DIGITS.copy)
     seeds: int = 2
     trials: int = 6
     resumable: bool = True
@@ -56,7 +51,7 @@ PRESETS = {
     "smoke": Settings(
         recipe=Recipe(num_training=60, num_test=100, batch_size=20, steps=2, num_subclasses=2),
         noise_multipliers=(1.6,),
-        attacks={"enhanced": ("enhanced_l1", 3), "projected": ("projected_l1", 3)},
+        attacks=victims.SHORT_ATTACKS,
         seeds=1,
         trials=1,
         resumable=False,

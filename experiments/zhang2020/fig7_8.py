@@ -6,13 +6,14 @@ Paper:     accuracy rises and the MIA distance falls with epsilon; no coefficien
            the printed epsilons 18.6, 8.2 and 7.0 (z = 1.6, 3.0, 3.65) do not hold, see `epsilons`
 Ours:      not run yet
 
-Models with subclass-DP differ in the noise alone. `rank_correlation` is Spearman's, of epsilon
-(adding or removing a subclass) with the accuracy and with the mean distance, over all seeds; `p` is
-SciPy's, by the t distribution. Trainings are those of `fig4_5_6` where the noise is equal,
-and resumable by build/zhang2020.
+Models with subclass-DP differ in the noise alone; attacks and columns are those of fig4_5_6.
+`rank_correlation` is Spearman's, of epsilon (adding or removing a subclass) with the accuracy and
+with the mean distance of each attack, over all seeds; `p` is SciPy's, by the t distribution. There
+is none where all values are equal up to rounding. Trainings are those of `fig4_5_6` where the noise
+is equal, and resumable by build/zhang2020.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -25,11 +26,11 @@ from experiments.zhang2020.victims import Recipe
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """noise_multipliers: of subclass-DP. attack_steps: T. resumable: see `victims`."""
+    """noise_multipliers: of subclass-DP. attacks, resumable: see `fig4_5_6`."""
 
     recipe: Recipe
     noise_multipliers: tuple[float, ...] = (1.0, 1.6, 2.4, 3.0, 3.65)
-    attack_steps: int = 5000
+    attacks: dict[str, tuple[str, int]] = field(default_factory=victims.ATTACKS_ON_DIGITS.copy)
     seeds: int = 2
     resumable: bool = True
 
@@ -38,7 +39,7 @@ PRESETS = {
     "smoke": Settings(
         recipe=Recipe(num_training=60, num_test=100, batch_size=20, steps=2, num_subclasses=2),
         noise_multipliers=(1.0, 1.6, 3.0),
-        attack_steps=3,
+        attacks=victims.SHORT_ATTACKS,
         seeds=1,
         resumable=False,
     ),
@@ -50,6 +51,8 @@ PRESETS = {
     ),
 }
 PAPER_EPSILONS = {1.6: 18.6, 3.0: 8.2, 3.65: 7.0}
+SMALLEST_RANGE = 1e-3
+"""Values within this range are equal up to rounding, so their ranks are due to chance."""
 
 
 def run(settings: Settings) -> dict[str, Any]:
@@ -59,50 +62,45 @@ def run(settings: Settings) -> dict[str, Any]:
     referee = victims.train_referee(
         digits, settings.recipe, name=f"{prefix}-referee" if settings.resumable else None
     )
-    rows = []
+    rows: list[dict[str, Any]] = []
     for noise_multiplier in settings.noise_multipliers:
-        both = victims.epsilons(
-            digits, settings.recipe, protection="subclass", noise_multiplier=noise_multiplier
-        )
-        row: dict[str, Any] = {
-            "noise_multiplier": noise_multiplier,
-            "paper_epsilon": PAPER_EPSILONS.get(noise_multiplier),
-            "epsilon": both,
-            "accuracies": [],
-            "distances": [],
-            "reidentified": [],
-            "closer": [],
-        }
-        for seed in range(settings.seeds):
-            name = f"{prefix}-subclass-{noise_multiplier:.4f}-{seed}"
-            params = victims.train(
+        trained = [
+            victims.train(
                 jax.random.key(seed),
                 digits,
                 settings.recipe,
                 protection="subclass",
                 noise_multiplier=noise_multiplier,
-                name=name if settings.resumable else None,
+                name=f"{prefix}-subclass-{noise_multiplier:.4f}-{seed}"
+                if settings.resumable
+                else None,
             )
-            best = victims.invert(digits, params, attack="enhanced_l1", steps=settings.attack_steps)
-            measured = victims.measure(digits, referee, best)
-            row["accuracies"].append(victims.accuracy(digits, params))
-            row["distances"].append(measured["distances"])
-            row["reidentified"].append(measured["top_1"][0])
-            row["closer"].append(measured["closer"][0])
-            row["expected_closer"] = measured["expected_closer"]
-        rows.append(row)
-    return {
-        "data": digits.data_name,
-        "rows": rows,
-        "rank_correlation": {
-            "accuracy": _rank_correlation(rows, "accuracies"),
-            "distance": _rank_correlation(rows, "distances"),
-        },
-    }
+            for seed in range(settings.seeds)
+        ]
+        shared = {
+            "noise_multiplier": noise_multiplier,
+            "paper_epsilon": PAPER_EPSILONS.get(noise_multiplier),
+            "epsilon": victims.epsilons(
+                digits, settings.recipe, protection="subclass", noise_multiplier=noise_multiplier
+            ),
+            "accuracies": [victims.accuracy(digits, params) for params in trained],
+        }
+        measured = victims.measure_attacks(digits, referee, trained, settings.attacks)
+        rows += [{**shared, **row} for row in measured]
+    correlations = {}
+    for title in settings.attacks:
+        chosen = [row for row in rows if row["attack"] == title]
+        correlations["accuracy"] = rank_correlation(chosen, "accuracies")
+        correlations[f"distance, {title}"] = rank_correlation(chosen, "distances")
+    return {"data": digits.data_name, "rows": rows, "rank_correlation": correlations}
 
 
-def _rank_correlation(rows: list[dict[str, Any]], key: str) -> dict[str, float]:
-    """Computes Spearman's coefficient of epsilon with a value of each seed, and its p-value."""
+def rank_correlation(rows: list[dict[str, Any]], key: str) -> dict[str, float] | None:
+    """Computes Spearman's coefficient of epsilon with a value of each seed, and its p-value.
+
+    Returns:
+      None if the values are equal up to rounding.
+    """
     from scipy import stats
 
     epsilons, values = [], []
@@ -110,26 +108,22 @@ def _rank_correlation(rows: list[dict[str, Any]], key: str) -> dict[str, float]:
         for value in row[key]:
             epsilons.append(row["epsilon"]["add_or_remove_one"])
             values.append(float(np.mean(value)))
-    if len(set(values)) < 2:
-        return {"coefficient": 0.0, "p": 1.0}
+    if np.ptp(values) < SMALLEST_RANGE:
+        return None
     result: Any = stats.spearmanr(epsilons, values)
     return {"coefficient": float(result.statistic), "p": float(result.pvalue)}
 
 
 def plots(record: dict[str, Any]) -> dict[str, str]:
     """Draws accuracy and mean distance against epsilon."""
-    epsilons = [row["epsilon"]["add_or_remove_one"] for row in record["rows"]]
-    panels = {
-        title: [figures.Line(title, epsilons, [float(np.mean(row[key])) for row in record["rows"]])]
-        for title, key in (("accuracy", "accuracies"), ("MIA distance", "distances"))
-    }
+    panels = victims.panels(record["rows"], lambda row: row["epsilon"]["add_or_remove_one"])
     return {"epsilon": figures.lines(panels, x="epsilon, adding or removing a subclass", y="")}
 
 
 def table(record: dict[str, Any]) -> str:
     """Formats the rows as text, and the rank correlations below."""
     columns = (
-        "noise", "epsilon, add or remove", "replace", "paper", "accuracy", "distance",
+        "noise", "epsilon, add or remove", "replace", "paper", "accuracy", "attack", "distance",
         "reidentified", "closer", "expected",
     )  # fmt: skip
     rows = [
@@ -138,16 +132,14 @@ def table(record: dict[str, Any]) -> str:
             f"{row['epsilon']['add_or_remove_one']:.2f}",
             f"{row['epsilon']['replace_one']:.2f}",
             "" if row["paper_epsilon"] is None else f"{row['paper_epsilon']:.1f}",
-            " ".join(f"{100 * a:.1f}" for a in row["accuracies"]),
-            victims.mean_text(row["distances"]),
-            f"{np.mean(row['reidentified']):.2f}",
-            f"{np.mean(row['closer']):.2f}",
-            f"{row['expected_closer']:.2f}",
+            *victims.cells(row),
         )
         for row in record["rows"]
     ]
-    notes = [
-        f"rank correlation of epsilon with {name}: {each['coefficient']:+.2f} (p {each['p']:.3f})"
-        for name, each in record["rank_correlation"].items()
-    ]
+    notes = []
+    for name, each in record["rank_correlation"].items():
+        text = "none, all values are equal"
+        if each is not None:
+            text = f"{each['coefficient']:+.2f} (p {each['p']:.3f})"
+        notes.append(f"rank correlation of epsilon with {name}: {text}")
     return "\n".join([common.text_table(columns, rows), *notes])

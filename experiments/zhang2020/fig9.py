@@ -6,16 +6,15 @@ Paper:     accuracy rises and robustness falls with the number of subclasses, at
 Ours:      not run yet
 
 The noise multiplier is 1.6 and the sampling probability the same, so epsilon for one subclass is
-equal in all rows; with more subclasses a subclass has fewer records. `distance` is Euclidean, to
-the nearest training image of the digit. Resumable by build/zhang2020.
+equal in all rows; with more subclasses a subclass has fewer records. Attacks and columns are those
+of fig4_5_6. Resumable by build/zhang2020.
 """
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
-import numpy as np
 
 from experiments import common, figures
 from experiments.zhang2020 import victims
@@ -24,12 +23,12 @@ from experiments.zhang2020.victims import Recipe
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """nums_subclasses: k of k-means in each class. attack_steps: T. resumable: see `victims`."""
+    """nums_subclasses: k of k-means in each class. attacks, resumable: see `fig4_5_6`."""
 
     recipe: Recipe
     nums_subclasses: tuple[int, ...] = (1, 5, 20, 50)
     noise_multiplier: float = 1.6
-    attack_steps: int = 5000
+    attacks: dict[str, tuple[str, int]] = field(default_factory=victims.ATTACKS_ON_DIGITS.copy)
     seeds: int = 2
     resumable: bool = True
 
@@ -38,7 +37,7 @@ PRESETS = {
     "smoke": Settings(
         recipe=Recipe(num_training=60, num_test=100, batch_size=20, steps=2),
         nums_subclasses=(1, 2),
-        attack_steps=3,
+        attacks=victims.SHORT_ATTACKS,
         seeds=1,
         resumable=False,
     ),
@@ -58,26 +57,25 @@ def run(settings: Settings) -> dict[str, Any]:
         recipe = dataclasses.replace(settings.recipe, num_subclasses=count)
         digits = victims.digits(recipe)
         data_name = digits.data_name
-        row = {
-            "num_subclasses": count,
-            "epsilon": victims.epsilons(
-                digits, recipe, protection="subclass", noise_multiplier=settings.noise_multiplier
-            ),
-        }
-        rows.append(row | _attack(digits, recipe, settings))
+        epsilon = victims.epsilons(
+            digits, recipe, protection="subclass", noise_multiplier=settings.noise_multiplier
+        )
+        rows += [
+            {"num_subclasses": count, "epsilon": epsilon, **row}
+            for row in _attack(digits, recipe, settings)
+        ]
     return {"data": data_name, "rows": rows}
 
 
-def _attack(digits: victims.Images, recipe: Recipe, settings: Settings) -> dict[str, Any]:
-    """Trains the models of one number of subclasses and measures their reconstructions."""
+def _attack(digits: victims.Images, recipe: Recipe, settings: Settings) -> list[dict[str, Any]]:
+    """Trains the models of one number of subclasses; returns a row for each attack."""
 
     def name(text: str) -> str | None:
         return f"{recipe.num_training}-{text}" if settings.resumable else None
 
     referee = victims.train_referee(digits, recipe, name=name("referee"))
-    accuracies, measured, images = [], [], []
-    for seed in range(settings.seeds):
-        params = victims.train(
+    trained = [
+        victims.train(
             jax.random.key(seed),
             digits,
             recipe,
@@ -85,28 +83,19 @@ def _attack(digits: victims.Images, recipe: Recipe, settings: Settings) -> dict[
             noise_multiplier=settings.noise_multiplier,
             name=name(f"subclasses-{recipe.num_subclasses}-{settings.noise_multiplier:.4f}-{seed}"),
         )
-        accuracies.append(victims.accuracy(digits, params))
-        best = victims.invert(digits, params, attack="enhanced_l1", steps=settings.attack_steps)
-        measured.append(victims.measure(digits, referee, best))
-        images.append(best)
-    return {
-        "accuracies": accuracies,
-        "distances": [each["distances"] for each in measured],
-        "reidentified": float(np.mean([each["top_1"][0] for each in measured])),
-        "closer": float(np.mean([each["closer"][0] for each in measured])),
-        "expected_closer": measured[0]["expected_closer"],
-        "images": victims.png(images[0]),
-    }
+        for seed in range(settings.seeds)
+    ]
+    accuracies = [victims.accuracy(digits, params) for params in trained]
+    measured = victims.measure_attacks(digits, referee, trained, settings.attacks)
+    return [{"accuracies": accuracies, **row} for row in measured]
 
 
 def plots(record: dict[str, Any]) -> dict[str, str]:
     """Draws accuracy and distance against the number of subclasses, and the reconstructions."""
-    counts = [row["num_subclasses"] for row in record["rows"]]
-    panels = {
-        title: [figures.Line(title, counts, [float(np.mean(row[key])) for row in record["rows"]])]
-        for title, key in (("accuracy", "accuracies"), ("MIA distance", "distances"))
-    }
-    rows = [(f"{row['num_subclasses']} subclasses", row["images"]) for row in record["rows"]]
+    panels = victims.panels(record["rows"], lambda row: row["num_subclasses"])
+    rows = [
+        (f"{r['num_subclasses']} subclasses, {r['attack']}", r["images"]) for r in record["rows"]
+    ]
     label = "reconstructed digits 0 to 9 for each number of subclasses"
     return {
         "subclasses": figures.lines(panels, x="subclasses of a class", y=""),
@@ -117,17 +106,15 @@ def plots(record: dict[str, Any]) -> dict[str, str]:
 def table(record: dict[str, Any]) -> str:
     """Formats the rows as text."""
     columns = (
-        "subclasses", "epsilon, add or remove", "replace", "accuracy", "distance", "reidentified",
-        "closer", "expected",
+        "subclasses", "epsilon, add or remove", "replace", "accuracy", "attack", "distance",
+        "reidentified", "closer", "expected",
     )  # fmt: skip
     rows = [
         (
             str(row["num_subclasses"]),
             f"{row['epsilon']['add_or_remove_one']:.2f}",
             f"{row['epsilon']['replace_one']:.2f}",
-            " ".join(f"{100 * a:.1f}" for a in row["accuracies"]),
-            victims.mean_text(row["distances"]),
-            *(f"{row[key]:.2f}" for key in ("reidentified", "closer", "expected_closer")),
+            *victims.cells(row),
         )
         for row in record["rows"]
     ]

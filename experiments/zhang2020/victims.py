@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments import common
+from experiments import common, figures
 from jaxpriv import accounting, data, grads, metrics, models, sampling, training, units
 from jaxpriv.attacks import inversion
 
@@ -30,6 +30,12 @@ NOISE_RANGE = 0.3, 60.0
 """Range of the noise multiplier of record-DP in `matching_noise`."""
 
 REFEREE_SEED = 1000
+
+ATTACKS_ON_DIGITS = {"enhanced": ("enhanced_l1", 5000), "projected": ("projected_l1", 500)}
+"""Title of an attack -> its name in `inversion.attacks`, and the number of its steps."""
+
+SHORT_ATTACKS = {title: (name, 3) for title, (name, _) in ATTACKS_ON_DIGITS.items()}
+"""Those of the smoke presets."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,6 +275,27 @@ def measure(
     }
 
 
+def measure_attacks(
+    images: Images, referee: Any, models: list[Any], attacks: dict[str, tuple[str, int]]
+) -> list[dict[str, Any]]:
+    """Attacks the models of several seeds; returns the measures of each attack over all of them."""
+    rows = []
+    for title, (attack, steps) in attacks.items():
+        best = [invert(images, params, attack=attack, steps=steps) for params in models]
+        measured = [measure(images, referee, each) for each in best]
+        rows.append(
+            {
+                "attack": title,
+                "distances": [each["distances"] for each in measured],
+                "reidentified": float(np.mean([each["top_1"][0] for each in measured])),
+                "closer": float(np.mean([each["closer"][0] for each in measured])),
+                "expected_closer": measured[0]["expected_closer"],
+                "images": png(best[0]),
+            }
+        )
+    return rows
+
+
 def matching_noise(
     images: Images,
     recipe: Recipe,
@@ -300,6 +327,33 @@ def matching_noise(
             break
         low, high = (np.log(middle), high) if difference > 0 else (low, np.log(middle))
     return best
+
+
+def panels(
+    rows: list[dict[str, Any]], x: Callable[[dict[str, Any]], float]
+) -> dict[str, list[figures.Line]]:
+    """Draws accuracy and mean distance against `x(row)`; the distance of each attack is a line."""
+    by_attack: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_attack.setdefault(row["attack"], []).append(row)
+
+    def line(title: str, rows: list[dict[str, Any]], key: str) -> figures.Line:
+        return figures.Line(title, [x(r) for r in rows], [float(np.mean(r[key])) for r in rows])
+
+    return {
+        "accuracy": [line("model", next(iter(by_attack.values())), "accuracies")],
+        "MIA distance": [line(title, each, "distances") for title, each in by_attack.items()],
+    }
+
+
+def cells(row: dict[str, Any]) -> tuple[str, ...]:
+    """Formats the accuracies of all seeds and the measures of an attack."""
+    return (
+        " ".join(f"{100 * a:.1f}" for a in row["accuracies"]),
+        row["attack"],
+        mean_text(row["distances"]),
+        *(f"{row[key]:.2f}" for key in ("reidentified", "closer", "expected_closer")),
+    )
 
 
 def png(images: np.ndarray) -> str:
