@@ -263,10 +263,12 @@ def _make_alg(
         piece.hyperparameters, recurrence=SEQUENCE if kind.lstm_units else 1
     )
 
+    max_steps = piece.max_steps  # checkpoints depend on what the function refers to
+
     def env_params(maps: envs.FloorMaps, stage: jax.Array) -> envs.EnvParams:
         if in_order:
             maps = jax.tree.map(lambda leaf: leaf[stage][None], maps)
-        return envs.EnvParams(max_steps_in_episode=piece.max_steps, maps=maps)
+        return envs.EnvParams(max_steps_in_episode=max_steps, maps=maps)
 
     def make_alg(num_maps: int, clip: Any) -> training.Algorithm:
         return rl.ppo.algorithm(

@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 STYLE: dict[Any, Any] = {
     "font.size": 10,
@@ -50,7 +51,10 @@ def lines(
     y: str,
     columns: int = 3,
 ) -> str:
-    """Draws lines in panels side by side; lines of equal names have one colour and legend."""
+    """Draws lines in panels side by side; lines of equal names have one colour and legend.
+
+    A horizontal axis of integers has no ticks between them.
+    """
     names = list(dict.fromkeys(line.name for panel in panels.values() for line in panel))
 
     def draw(axes: Axes, panel: Sequence[Line]) -> None:
@@ -60,6 +64,9 @@ def lines(
             if line.intervals:
                 low, high = np.transpose(np.asarray(line.intervals, float))
                 axes.fill_between(line.x, low, high, color=colour, alpha=0.15, lw=0)
+        if all(isinstance(value, int) for line in panel for value in line.x):
+            axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+            axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 
     return _figure(panels, draw, x=x, y=y, columns=columns, legend=True)
 

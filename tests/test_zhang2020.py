@@ -1,6 +1,7 @@
 """Measures of the experiments on model inversion that no record would show to be wrong."""
 
 import pytest
+from scipy import stats
 
 from experiments.zhang2020 import fig7_8
 
@@ -25,3 +26,11 @@ def test_rank_correlation_pairs_each_seed_with_its_epsilon():
 def test_there_is_no_rank_correlation_of_rounding_errors():
     nearly = [[[5.3 + 1e-7], [5.3]], [[5.3], [5.3 - 1e-7]], [[5.3], [5.3 - 2e-7]]]
     assert fig7_8.rank_correlation(rows_of(nearly), "distances") is None
+
+
+def test_rounding_errors_are_ties():
+    tied = [[[5.3 + 1e-7], [5.3]], [[5.3], [5.3 - 1e-7]], [[5.4], [5.4]]]
+    found = fig7_8.rank_correlation(rows_of(tied), "distances")
+    assert found is not None
+    coefficient, _ = stats.spearmanr([1, 1, 2, 2, 3, 3], [0] * 4 + [1] * 2)
+    assert found["coefficient"] == pytest.approx(coefficient)

@@ -1,11 +1,13 @@
 """Figure 2 of rnnmia2022: attacks on agents by training time and by the order of their maps.
 
 Run:       python -m experiments run rnnmia2022/fig2 --preset cpu
-Time:      smoke 60 s, cpu not run yet, paper not run yet; resumable by build/agents
+Time:      smoke 60 s, cpu 26 min on one core, paper not run yet; resumable by build/agents
 Paper:     attack accuracy 98 % (recurrent) and 91 % (feed-forward); at all training times and at
            every place in the order it is higher for the recurrent agent, and it falls for maps that
            came earlier
-Ours:      not run yet
+Ours:      not reproduced (cpu, 2026-11-29): 60 % (57 to 64) for the feed-forward agent and 64 % (58
+           to 71) for the recurrent one on N2-S6, 55 and 54 % on N3-S4; the recurrent one does not
+           leak more (p = 0.09 and 0.68); maps one after the other: chance at every place
 
 Four rooms, the paper's maps, do not train in the paper's 204,800 frames (nor in its own library),
 so `cpu` has two and three rooms. Each victim is trained on a random half of 32 maps, the same half

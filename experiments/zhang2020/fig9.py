@@ -1,9 +1,11 @@
 """Figure 9 of zhang2020: the number of subclasses of subclass-DP.
 
 Run:       python -m experiments run zhang2020/fig9 --preset cpu
-Time:      smoke 60 s, cpu 60 min on two cores (estimated, in pieces of 10 min), paper not run yet
+Time:      smoke 60 s, cpu 18 min on one core, paper not run yet
 Paper:     accuracy rises and robustness falls with the number of subclasses, at z = 1.6
-Ours:      not run yet
+Ours:      reproduced with the projected attack (cpu, 2026-11-29): from 1 to 50 subclasses accuracy
+           rises from 9 to 65 % and the distance falls from 8.24 to 7.09; the enhanced attack leaves
+           all images black, at 5.36
 
 The noise multiplier is 1.6 and the sampling probability the same, so epsilon for one subclass is
 equal in all rows; with more subclasses a subclass has fewer records. Attacks and columns are those
@@ -93,9 +95,7 @@ def _attack(digits: victims.Images, recipe: Recipe, settings: Settings) -> list[
 def plots(record: dict[str, Any]) -> dict[str, str]:
     """Draws accuracy and distance against the number of subclasses, and the reconstructions."""
     panels = victims.panels(record["rows"], lambda row: row["num_subclasses"])
-    rows = [
-        (f"{r['num_subclasses']} subclasses, {r['attack']}", r["images"]) for r in record["rows"]
-    ]
+    rows = [(f"k = {r['num_subclasses']}, {r['attack']}", r["images"]) for r in record["rows"]]
     label = "reconstructed digits 0 to 9 for each number of subclasses"
     return {
         "subclasses": figures.lines(panels, x="subclasses of a class", y=""),
