@@ -4,6 +4,7 @@ The validators of numbers return None, those of arrays return the array in one s
 """
 
 import math
+import operator
 from collections.abc import Collection
 
 import numpy as np
@@ -24,6 +25,17 @@ def _number(name: str, value: object) -> float:
         raise ValueError(
             f"Expected a static number for {name}, got {type(value).__name__}."
         ) from None
+
+
+def _whole_number(name: str, value: object) -> int:
+    """Returns a static integer; raises ValueError for a float, a bool or a traced number."""
+    _number(name, value)
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)  # pyright: ignore[reportArgumentType]
+    except TypeError:
+        raise ValueError(f"Expected a whole number for {name}, got {name}={value}.") from None
 
 
 def positive(**values: object) -> None:
@@ -48,13 +60,17 @@ def non_negative_or_infinite(**values: object) -> None:
 
 
 def positive_int(**values: object) -> None:
-    """Raises ValueError unless every value is a whole number >= 1."""
+    """Raises ValueError unless every value is an integer >= 1; the float 2.0 is none."""
     for name, value in values.items():
-        number = _number(name, value)
-        if isinstance(value, bool) or not math.isfinite(number) or number != int(number):
-            raise ValueError(f"Expected a whole number for {name}, got {name}={value}.")
-        if number < 1:
+        if _whole_number(name, value) < 1:
             raise ValueError(f"Expected {name} >= 1, got {name}={value}.")
+
+
+def non_negative_int(**values: object) -> None:
+    """Raises ValueError unless every value is an integer >= 0."""
+    for name, value in values.items():
+        if _whole_number(name, value) < 0:
+            raise ValueError(f"Expected {name} >= 0, got {name}={value}.")
 
 
 def open_unit(**values: object) -> None:

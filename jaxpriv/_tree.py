@@ -11,6 +11,17 @@ _MAX_ENTRIES_OF_JOINT_DRAW = 2**16
 """Size of the largest leaf whose noise is part of one draw."""
 
 
+def check_float(params: PyTree) -> None:
+    """Raises ValueError unless every leaf is of a float type, as noise on parameters needs."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+            name = jax.tree_util.keystr(path) or "params"
+            raise ValueError(
+                f"Expected float parameters, got {jnp.result_type(leaf)} in {name}: noise on it "
+                "would be rounded away."
+            )
+
+
 def accumulation_dtype(dtype: object) -> np.dtype:
     """Returns the type of norms, sums and noise: float64 for float64, otherwise float32."""
     return np.dtype(np.float64 if dtype == np.float64 else np.float32)
@@ -56,6 +67,19 @@ def normal_like(key: PRNGKeyArray, tree: PyTree, *, std: float | Float[Array, ""
 def take(tree: PyTree, indices: Array) -> PyTree:
     """Gathers rows along the leading axis of every leaf."""
     return jax.tree.map(lambda leaf: leaf[indices], tree)
+
+
+def num_rows(**trees: PyTree) -> int:
+    """Returns the number of rows of the leaves of a tree, which is passed by name.
+
+    Raises ValueError for no leaves, a leaf without rows, or leaves of different lengths.
+    """
+    ((name, tree),) = trees.items()
+    shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(tree)]
+    if not shapes or not all(shapes) or len({shape[0] for shape in shapes}) > 1:
+        got = ", ".join(str(list(shape)) for shape in shapes) or "none"
+        raise ValueError(f"Expected arrays with equal numbers of rows in {name}, got shapes {got}.")
+    return shapes[0][0]
 
 
 def zeros(shapes: PyTree) -> PyTree:

@@ -347,7 +347,8 @@ def by_class(
 
     Args:
       labels: class of each record, in 0..num_classes-1; classes without records are allowed. They
-        may be traced if `rows` is given.
+        may be traced if `rows` is given. Values of traced labels are not checked: the records of
+        one outside the range, and those of a class beyond `rows`, may be left out.
       num_classes: number of classes K.
       sampling_prob: probability q with which each class enters a batch, in (0, 1].
       rows: number of rows for the records of a class; at least the size of the largest. Models
@@ -447,8 +448,9 @@ def by_subclass(
     """
     _check.positive_int(num_classes=num_classes, num_subclasses=num_subclasses)
     _check.same_length(labels=labels, subclasses=subclasses)
-    if not any(isinstance(values, core.Tracer) for values in (labels, subclasses)):
+    if not isinstance(labels, core.Tracer):
         labels = _check.labels(labels, num_classes=num_classes)
+    if not isinstance(subclasses, core.Tracer):
         subclasses = _check.labels(subclasses, num_classes=num_subclasses, name="subclasses")
     return by_class(
         labels * num_subclasses + subclasses,

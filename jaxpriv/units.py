@@ -327,7 +327,7 @@ def draw(
       >>> {name: len(rows) for name, rows in subsets.items()}
       {'train': 4, 'test': 2}
     """
-    _check.non_negative(**sizes)
+    _check.non_negative_int(**sizes)
     if sum(sizes.values()) > units.num_records:
         raise ValueError(
             f"Expected sizes of at most {units.num_records} together, got {sum(sizes.values())}."

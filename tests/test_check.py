@@ -1,5 +1,7 @@
 """Validators return one form for all accepted layouts; errors are one line."""
 
+import math
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -92,3 +94,18 @@ def test_membership_is_bool_or_0_and_1():
     assert _check.membership(np.array([0.0, 1.0])).tolist() == [False, True]
     with pytest.raises(ValueError, match="Expected only 0 and 1 in is_member, got 2"):
         _check.membership(np.array([0, 2]))
+
+
+@pytest.mark.parametrize("value", [2.0, np.float64(2), np.float32(2), True, "2", math.inf])
+def test_a_count_is_an_integer(value):
+    for check in (_check.positive_int, _check.non_negative_int):
+        with pytest.raises(ValueError, match="number for rows"):
+            check(rows=value)
+
+
+@pytest.mark.parametrize("value", [2, np.int64(2), np.uint8(2), np.array(2), jnp.int32(2)])
+def test_integers_of_every_kind_are_counts(value):
+    _check.positive_int(rows=value)
+    with pytest.raises(ValueError, match="rows >= 1, got rows=0"):
+        _check.positive_int(rows=value - value)
+    _check.non_negative_int(rows=value - value)

@@ -135,6 +135,17 @@ def by_subclass(subclasses, **changes):
         (lambda: by_subclass(np.full(9, 2)), r"subclasses in 0\.\.1, got 2"),
         (lambda: by_subclass(np.zeros(9, int), num_subclasses=0), "num_subclasses >= 1"),
         (
+            lambda: jax.eval_shape(
+                lambda y: (
+                    sampling.by_subclass(
+                        y, np.full(9, 2), num_classes=5, num_subclasses=2, sampling_prob=0.1, rows=9
+                    ).table
+                ),
+                jnp.asarray(LABELS),
+            ),
+            r"subclasses in 0\.\.1, got 2",
+        ),
+        (
             lambda: oracles.unhooked(sampling.by_subclass)(
                 LABELS, np.zeros(8, int), num_classes=5, num_subclasses=2, sampling_prob=0.1
             ),

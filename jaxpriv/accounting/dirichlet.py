@@ -76,6 +76,8 @@ class Dirichlet:
     def __post_init__(self) -> None:
         _check.positive(concentration=self.concentration, floor=self.floor, distance=self.distance)
         _check.positive_int(num_classes=self.num_classes)
+        for name in ("concentration", "floor", "distance"):
+            object.__setattr__(self, name, float(getattr(self, name)))
         low, high = _CONCENTRATIONS
         if not low <= self.concentration <= high:
             raise ValueError(
@@ -152,8 +154,8 @@ def epsilon(mechanism: Dirichlet, *, delta: float, queries: int = 1) -> float:
       queries: number of answers, each with independent noise.
 
     Returns:
-      epsilon in nats, rounded up; infinite for several queries at a delta below 1e-11, which the
-      discretisation does not resolve.
+      epsilon in nats, rounded up; infinite at a delta that is not resolved: below 1e-290, and for
+      several queries below 1e-11.
 
     Raises:
       ValueError: if an argument is out of range.
@@ -167,6 +169,8 @@ def epsilon(mechanism: Dirichlet, *, delta: float, queries: int = 1) -> float:
     """
     _check.open_unit(delta=delta)
     _check.positive_int(queries=queries)
+    if delta < _SMALLEST:
+        return math.inf
     if queries == 1:
         return _single_epsilon(mechanism, delta)
     target = delta - queries * _FFT_ROUNDING
@@ -196,7 +200,7 @@ def delta_of_pair(
       delta in [0, 1].
 
     Raises:
-      ValueError: if an argument is out of range, or the sums differ.
+      ValueError: if an argument is out of range, or the sums differ or exceed 1.
 
     Example:
       >>> pair = dict(p=(0.3, 0.2), p_neighbour=(0.25, 0.25))
@@ -207,6 +211,10 @@ def delta_of_pair(
     _check.positive(concentration=concentration)
     for value in (*p, *p_neighbour):
         _check.probability(p=value)
+    if len(p) != 2 or len(p_neighbour) != 2 or sum(p) > 1 + 1e-12:
+        raise ValueError(
+            f"Expected two entries each, of sum at most 1, got p={p} and p_neighbour={p_neighbour}."
+        )
     if not math.isclose(sum(p), sum(p_neighbour), rel_tol=1e-9):
         raise ValueError(f"Expected equal sums of p and p_neighbour, got {p} and {p_neighbour}.")
     entries = [np.array([entry]) for entry in (*p, *p_neighbour)]

@@ -246,14 +246,15 @@ def gradient_descent(
     Args:
       predict: classifier of one input; f is the softmax of its logits.
       label: class to reconstruct.
-      start: first iterate; zeros in the publication.
+      start: first iterate, projected to the bounds; zeros in the publication.
       steps: number of steps.
       learning_rate: step size.
       bounds: interval to which every entry is projected after each step; None: no projection.
       early_stop: criteria for stopping early; None: all steps are done.
 
     Returns:
-      The iterate with the lowest loss, and the course of the optimisation.
+      The iterate with the lowest loss, and the course of the optimisation. Where predict returns
+      NaN at every iterate, it is the start, and its loss is infinite.
 
     Raises:
       ValueError: if a number is out of range or predict does not return logits [c].
@@ -273,15 +274,17 @@ def gradient_descent(
     if bounds is not None and not bounds[0] < bounds[1]:
         raise ValueError(f"Expected bounds (low, high) with low < high, got {bounds}.")
 
+    def projected(x):
+        return x if bounds is None else x.clip(*bounds)
+
     def objective(x):
         log_p = _log_confidence(predict, label, x)
         return -jnp.expm1(log_p), jnp.exp(log_p)  # without cancellation where f is near 1
 
     def move(x, gradient, moments):
-        x -= learning_rate * gradient
-        return (x if bounds is None else x.clip(*bounds)), moments
+        return projected(x - learning_rate * gradient), moments
 
-    return _minimise(objective, move, start, (), steps=steps, early_stop=early_stop)
+    return _minimise(objective, move, projected(start), (), steps=steps, early_stop=early_stop)
 
 
 def enhanced(
@@ -308,7 +311,8 @@ def enhanced(
       early_stop: criteria for stopping early; None: all steps are done.
 
     Returns:
-      The iterate with the lowest loss, and the course of the optimisation.
+      The iterate with the lowest loss, and the course of the optimisation. Where predict returns
+      NaN at every iterate, it is the start, and its loss is infinite.
 
     Raises:
       ValueError: if predict does not return logits [c].
@@ -366,9 +370,15 @@ def _log_confidence(
 ) -> Float[Array, ""]:
     """Computes log f_label(x)."""
     logits = predict(x)
-    if logits.ndim != 1 or len(logits) < 2:
-        raise ValueError(f"Expected logits [c] of one input, got shape {list(logits.shape)}.")
+    _num_classes(logits)
     return signals.negative_loss(logits, label)
+
+
+def _num_classes(logits: Any) -> int:
+    """Returns c for logits [c], or for their shape; raises ValueError for others."""
+    if logits.ndim != 1 or logits.shape[0] < 2:
+        raise ValueError(f"Expected logits [c] of one input, got shape {list(logits.shape)}.")
+    return logits.shape[0]
 
 
 class _State(NamedTuple):
@@ -465,7 +475,10 @@ class Target:
 
 
 Run = Callable[[PRNGKeyArray, Target, Integer[Array | np.ndarray, " k"]], Inversion]
-"""`run(key, target, labels [k]) -> Inversion`, whose arrays have the leading axis k."""
+"""`run(key, target, labels [k]) -> Inversion`, whose arrays have the leading axis k.
+
+Raises ValueError for labels that are no classes of the target, or if its outputs are NaN.
+"""
 
 
 def attacks(
@@ -609,6 +622,8 @@ def _from_starts(attack: Callable[..., Inversion], restarts: int) -> Run:
     ) -> Inversion:
         if target.predict is None:
             raise ValueError("Expected a target with predict, got none.")
+        logits = jax.eval_shape(target.predict, jnp.zeros(target.shape))
+        labels = _check.labels(labels, num_classes=_num_classes(logits))
         shape = (restarts, *target.shape)
         noise = _START_STD * jax.random.normal(key, shape)
         starts = noise.at[0].set(0.0)
@@ -620,7 +635,10 @@ def _from_starts(attack: Callable[..., Inversion], restarts: int) -> Run:
             best = all_starts.loss.argmin(axis=1)
             return jax.tree.map(lambda values: _rows(values, best), all_starts)
 
-        return invert(jnp.asarray(labels), starts)
+        result = invert(jnp.asarray(labels), starts)
+        if not bool(jnp.isfinite(result.loss).all()):
+            raise ValueError("Expected finite outputs of predict, got NaN at every iterate.")
+        return result
 
     return run
 

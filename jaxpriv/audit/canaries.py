@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
-from jaxpriv import _check
+from jaxpriv import _check, _tree
 from jaxpriv._types import Batch, Keys, Loss, Params
 
 __all__ = [
@@ -144,7 +144,7 @@ def ordinary(records: Batch) -> Tagged:
       >>> ordinary(np.zeros((2, 3))).tag.tolist()
       [-1, -1]
     """
-    return Tagged(records, np.full(len(jax.tree.leaves(records)[0]), ORDINARY, np.int32))
+    return Tagged(records, np.full(_tree.num_rows(records=records), ORDINARY, np.int32))
 
 
 def with_inputs(data: Tagged, canaries: Batch, is_member: Bool[np.ndarray, " m"]) -> Tagged:

@@ -406,7 +406,7 @@ def augment(
       ((6, 5, 4, 1), [0, 1, 0, 1, 0, 1], [0, 1, 0, 1, 0, 1])
     """
     _check.positive_int(copies=copies)
-    _check.non_negative(max_shift=max_shift)
+    _check.non_negative_int(max_shift=max_shift)
     _check.half_open_unit(max_brightness=max_brightness)
     x = dataset.x
     if x.ndim != 4 or not 0 <= x.min() <= x.max() <= 1:

@@ -20,9 +20,10 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax import core
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from jaxpriv import _check, models, training
+from jaxpriv import _check, _tree, models, training
 from jaxpriv._types import Batch, Params, Sampler
 from jaxpriv.defences._defence import Defence
 from jaxpriv.training import Algorithm, _arguments, _step
@@ -94,7 +95,8 @@ class Game:
     learning_rate: float = 1e-3
 
     def __post_init__(self) -> None:
-        _check.non_negative(weight=self.weight, warmup_steps=self.warmup_steps)
+        _check.non_negative(weight=self.weight)
+        _check.non_negative_int(warmup_steps=self.warmup_steps)
         _check.positive_int(attacker_steps=self.attacker_steps)
         _check.positive(learning_rate=self.learning_rate)
         _check.one_of(("log", "squared"), gain=self.gain)
@@ -165,7 +167,8 @@ def algorithm(
       The algorithm; its event is the non-private one.
 
     Raises:
-      ValueError: if an argument is of the wrong kind, or there are no reference records.
+      ValueError: if an argument is of the wrong kind, or there are no reference records, or in
+        `init`, if the label of one is no class of the model.
 
     Example:
       >>> from jaxpriv import sampling
@@ -183,7 +186,7 @@ def algorithm(
     """
     _arguments.check_optimizer(optimizer)
     _arguments.check_sampler(sampler)
-    num_reference = len(jax.tree.leaves(reference)[0])
+    num_reference = _tree.num_rows(reference=reference)
     _check.positive_int(reference_records=num_reference)
     if game.weight == 0:
         return training.sgd(functools.partial(_example_loss, predict), optimizer, sampler)
@@ -192,7 +195,9 @@ def algorithm(
     def init(params: Params) -> State:
         params = jax.tree.map(jnp.asarray, params)
         x, y = jax.tree.map(lambda leaf: leaf[0], reference)
-        prediction = _seen(game, predict(params, x, attacker_key))
+        logits = predict(params, x, attacker_key)
+        _check_reference_labels(reference[1], num_classes=logits.shape[-1])
+        prediction = _seen(game, logits)
         attacker_params = attacker.init(attacker_key, prediction, y)
         return State(
             params,
@@ -219,6 +224,12 @@ def algorithm(
 
     draws = _Draws(sampler, game.attacker_steps + 1)
     return Algorithm(init, update, draws, _step.non_private_event)
+
+
+def _check_reference_labels(labels: Any, *, num_classes: int) -> None:
+    """Raises ValueError for labels that are no classes; those that are traced are not checked."""
+    if not isinstance(labels, core.Tracer):
+        _check.labels(labels, num_classes=num_classes, name="reference labels")
 
 
 def regularised_training(

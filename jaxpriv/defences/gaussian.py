@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from jaxpriv import _check, _tree
@@ -83,13 +82,7 @@ def release(key: PRNGKeyArray, params: Params, *, sigma: float) -> Params:
       True
     """
     _check.positive(sigma=sigma)
-    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
-            name = jax.tree_util.keystr(path) or "params"
-            raise ValueError(
-                f"Expected float parameters, got {jnp.result_type(leaf)} in {name}: noise on it "
-                "would be rounded away."
-            )
+    _tree.check_float(params)
     noise = _tree.normal_like(key, params, std=sigma)
     return jax.tree.map(lambda p, z: (_tree.at_least_float32(p) + z).astype(p.dtype), params, noise)
 

@@ -88,17 +88,21 @@ def rounding(*, decimals: int) -> Defence:
     return Defence(name="rounding", title=f"rounding to {decimals} decimals", respond=respond)
 
 
+_COLDEST = 1e-30
+"""Smallest temperature, which float32 represents with all digits."""
+
+
 def temperature(*, temperature: float) -> Defence:
     """Divides the logits by a temperature.
 
     Args:
-      temperature: positive; above 1 it makes the probabilities more equal.
+      temperature: at least 1e-30; above 1 it makes the probabilities more equal.
 
     Returns:
       The defence.
 
     Raises:
-      ValueError: if temperature is not positive.
+      ValueError: if temperature is out of range.
 
     References:
       Shokri et al., Membership Inference Attacks Against Machine Learning Models, 2017, VIII-A.
@@ -110,10 +114,13 @@ def temperature(*, temperature: float) -> Defence:
       [0.75, 0.25]
     """
     _check.positive(temperature=temperature)
+    if temperature < _COLDEST:
+        raise ValueError(f"Expected temperature >= {_COLDEST:g}, got temperature={temperature}.")
 
     def respond(key: PRNGKeyArray, logits: Float[Array, " c"]) -> Float[Array, " c"]:
         del key
-        return _floored(jax.nn.log_softmax(logits / temperature))
+        below_largest = logits - logits.max()  # the quotient may be -inf, and never inf
+        return _floored(jax.nn.log_softmax(below_largest / temperature))
 
     return Defence(
         name="temperature", title=f"softmax at temperature {temperature:g}", respond=respond
@@ -123,7 +130,8 @@ def temperature(*, temperature: float) -> Defence:
 def label_only() -> Defence:
     """Returns only the predicted label.
 
-    Its log probability is 0, that of every other class log 1e-13.
+    Its log probability is 0, that of every other class log 1e-13; NaN logits have no label, and
+    remain NaN.
 
     Returns:
       The defence.
@@ -140,7 +148,8 @@ def label_only() -> Defence:
     def respond(key: PRNGKeyArray, logits: Float[Array, " c"]) -> Float[Array, " c"]:
         del key
         is_label = jnp.arange(len(logits)) == jnp.argmax(logits)
-        return jnp.where(is_label, 0.0, LOG_FLOOR).astype(logits.dtype)
+        answer = jnp.where(is_label, 0.0, LOG_FLOOR).astype(logits.dtype)
+        return jnp.where(jnp.isnan(logits).any(), jnp.nan, answer)
 
     return Defence(name="label_only", title="label only", respond=respond)
 

@@ -148,7 +148,7 @@ def from_minigrid_seed(seed: int, *, num_rooms: int, max_room_size: int) -> Floo
       [11, 12]
     """
     _check_sizes(num_rooms, max_room_size)
-    _check.non_negative(seed=seed)
+    _check.non_negative_int(seed=seed)
     cells, position, direction, goal = _minigrid.draw_map(seed, num_rooms, max_room_size)
     return FloorMaps(
         jnp.asarray(cells),

@@ -163,10 +163,13 @@ def defence_sentence(guarantee: DefenceGuarantee) -> str:
     if guarantee.epsilon is not None:
         epsilon = f"at most {_rounding.up(guarantee.epsilon, decimals=2)}"
     stated = f"epsilon {epsilon} at delta {guarantee.delta:g}"
+    label = "Guarantee of the defence"
+    if guarantee.vacuous:
+        label = f"Vacuous guarantee of the defence ({'; '.join(guarantee.vacuous)})"
     if guarantee.kind == "outputs":
         answers = "each answer" if guarantee.queries == 1 else f"{guarantee.queries} answers"
         return (
-            f"Guarantee of the defence: {stated} for {answers}, which is local differential "
+            f"{label}: {stated} for {answers}, which is local differential "
             "privacy of one vector of probabilities against vectors that differ in two entries "
             f"by an L1 distance of at most {guarantee.distance:g}. It is not membership privacy: "
             "it does not bound what the outputs reveal about a training record, and further "
@@ -175,7 +178,7 @@ def defence_sentence(guarantee: DefenceGuarantee) -> str:
     assert guarantee.gamma is not None
     assert guarantee.sensitivity is not None
     text = (
-        f"Guarantee of the defence: {stated}, one record replaced, except with probability gamma "
+        f"{label}: {stated}, one record replaced, except with probability gamma "
         f"of at most {_rounding.up(guarantee.gamma, decimals=4)} over data sets from the source "
         f"(random differential privacy). It rests on {guarantee.num_pairs} pairs of trainings on "
         "records that the target was not trained on, whose largest distance of parameters is "

@@ -121,8 +121,16 @@ def claimed(*, epsilon: float, delta: float, relation: Relation, num_members: in
     )
 
 
+_LIKELY = 0.5
+"""Probability of failure from which on a guarantee is vacuous."""
+
+
 def of_defence(
-    defence: Defence, *, num_classes: int | None, pairs: SampledPairs | None
+    defence: Defence,
+    *,
+    num_classes: int | None,
+    pairs: SampledPairs | None,
+    num_members: int,
 ) -> DefenceGuarantee | None:
     """States the guarantee of a defence after training, which is no promise for a record.
 
@@ -130,9 +138,10 @@ def of_defence(
       defence: the defence.
       num_classes: number of classes of its outputs.
       pairs: sampled pairs of trainings; None without them.
+      num_members: number of records of the training.
 
     Returns:
-      The guarantee; None for a heuristic.
+      The guarantee, with reasons if it is vacuous; None for a heuristic.
     """
     if defence.output_guarantee is not None and num_classes is not None:
         outputs = defence.output_guarantee(num_classes)
@@ -144,6 +153,8 @@ def of_defence(
             delta=outputs.delta,
             queries=outputs.queries,
             distance=outputs.distance,
+            vacuous=verdict.why_vacuous(epsilon=outputs.epsilon, delta=0.0)
+            + _why_likely(outputs.delta, "delta"),
         )
     if pairs is None:
         return None
@@ -164,7 +175,18 @@ def of_defence(
         num_pairs=len(pairs.distances),
         sensitivity=pairs.sensitivity,
         are_disjoint=pairs.are_disjoint,
+        vacuous=verdict.why_vacuous(
+            epsilon=sampled.epsilon, delta=sampled.delta, num_examples=num_members
+        )
+        + _why_likely(sampled.gamma, "gamma"),
     )
+
+
+def _why_likely(probability: float, name: str) -> tuple[str, ...]:
+    """Returns the reason why a guarantee that fails with this probability is vacuous, if it is."""
+    if probability < _LIKELY:
+        return ()
+    return (f"it may fail with probability {name} of {_LIKELY:g} or more",)
 
 
 def _guarantee(

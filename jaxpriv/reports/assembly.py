@@ -373,6 +373,7 @@ def examine(
                     defence,
                     num_classes=None if evidence.logits is None else evidence.logits.shape[1],
                     pairs=pairs,
+                    num_members=int(subject.is_member.sum()),
                 ),
                 attribute=None
                 if sensitive is None

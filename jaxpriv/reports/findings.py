@@ -427,6 +427,7 @@ class DefenceGuarantee:
       `gamma`.
     epsilon: in nats; None if unbounded.
     are_disjoint: whether no record is in two pairs, as the independence of the pairs requires.
+    vacuous: reasons why it does not protect; empty if it does.
     """
 
     kind: Literal["outputs", "sampled"]
@@ -439,6 +440,7 @@ class DefenceGuarantee:
     num_pairs: _Count | None = None
     sensitivity: _NonNegative | None = None
     are_disjoint: bool | None = None
+    vacuous: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)

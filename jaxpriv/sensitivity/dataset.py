@@ -353,9 +353,7 @@ def _records(name: str, values: Shaped[Array | np.ndarray, "..."]) -> Shaped[np.
 
 def _check_counts(largest: int, smallest: int, block_size: int | None) -> None:
     for name, count in {"largest": largest, "smallest": smallest}.items():
-        _check.non_negative(**{name: count})
-        if count:
-            _check.positive_int(**{name: count})
+        _check.non_negative_int(**{name: count})
     _check.positive_int(**{"largest + smallest": largest + smallest})
     if block_size is not None:
         _check.positive_int(block_size=block_size)

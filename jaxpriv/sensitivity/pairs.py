@@ -96,8 +96,9 @@ def sample_pairs(
       The pairs and their distances.
 
     Raises:
-      ValueError: if the data have fewer than num_records + 1 records, the sampler draws classes, or
-        as for `fit_many`.
+      ValueError: if the data have fewer than num_records + 1 records or leaves of different
+        lengths, a parameter is not of a float type, the sampler draws classes, or as for
+        `fit_many`.
 
     References:
       Rubinstein and Alda, Pain-Free Random Differential Privacy with Sensitivity Sampling, 2017;
@@ -120,7 +121,8 @@ def sample_pairs(
       True
     """
     _check.positive_int(num_pairs=num_pairs, num_records=num_records, steps=steps)
-    n = min(leaf.shape[0] for leaf in jax.tree.leaves(data))
+    _tree.check_float(params)
+    n = _tree.num_rows(data=data)
     if n < num_records + 1:
         raise ValueError(f"Expected at least num_records + 1 = {num_records + 1} records, got {n}.")
     draw_key, run_key = jax.random.split(key)
@@ -227,22 +229,24 @@ def _paired(make_alg: Callable[[int, Any], Algorithm], size: int, slot: Any) -> 
 
 def _distance(pair: _PairState) -> Float[Array, ""]:
     """Computes the L2 distance of the parameters, rounded up."""
-    differences = [
-        jnp.ravel(_as_float(leaf[0]) - _as_float(leaf[1])) for leaf in jax.tree.leaves(pair.params)
-    ]
-    scale = _tree.power_of_two(jnp.stack([jnp.max(jnp.abs(x), initial=0.0) for x in differences]))
-    largest = jnp.max(scale)
+    differences = [jnp.ravel(_difference(leaf)) for leaf in jax.tree.leaves(pair.params)]
+    sizes = [jnp.max(jnp.abs(x), initial=0.0) for x in differences]
+    largest = jnp.max(_tree.power_of_two(_tree.stack_in_widest(sizes)))
     divisor = jnp.where(largest > 0, largest, 1.0)
-    total = jnp.sum(jnp.stack([_sum_of_squares(x / divisor) for x in differences]))
+    total = _tree.sum_in_widest([_sum_of_squares(x / divisor) for x in differences])
     size = sum(x.size for x in differences)
     # Rounding errors of a sum in blocks, of the squares and of the differences.
     rounding = (_BLOCK + size / _BLOCK + len(differences) + 16) * 2.0**-24
     return largest * jnp.sqrt(total) * (1 + rounding)
 
 
-def _as_float(leaf: Array) -> Array:
-    is_float = jnp.issubdtype(leaf.dtype, jnp.floating)
-    return _tree.at_least_float32(leaf).astype(jnp.float32) if is_float else leaf.astype("float32")
+def _difference(leaf: Float[Array, "2 ..."]) -> Float[Array, "..."]:
+    """Subtracts in the type of the leaf, or float32; different numbers never differ by 0."""
+    first, second = _tree.at_least_float32(leaf)
+    difference = first - second
+    # A difference below the smallest normal number is flushed to 0.
+    is_lost = (difference == 0) & (first != second)
+    return jnp.where(is_lost, jnp.finfo(difference.dtype).tiny, difference)
 
 
 def _sum_of_squares(x: Float[Array, " d"]) -> Float[Array, ""]:

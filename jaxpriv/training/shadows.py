@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
-from jaxpriv import _check, units
+from jaxpriv import _check, _tree, units
 from jaxpriv._types import Params
 from jaxpriv.training import many
 from jaxpriv.training.algorithms import Algorithm
@@ -168,7 +168,7 @@ def outputs(
 
 
 def _check_is_member(is_member: np.ndarray, data: PyTree) -> None:
-    n = min(leaf.shape[0] for leaf in jax.tree.leaves(data))
+    n = _tree.num_rows(data=data)
     if is_member.dtype != bool or is_member.shape[1:] != (n,) or not is_member.any(axis=1).all():
         raise ValueError(
             f"Expected is_member of bool [models, {n}] with members in every row, "

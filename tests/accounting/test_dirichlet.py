@@ -10,6 +10,7 @@ from scipy import integrate, special
 from jaxpriv import accounting
 from jaxpriv.accounting import dirichlet
 from jaxpriv.accounting.dirichlet import Dirichlet
+from tests import oracles
 
 EPSILONS = (0.5, 1.0, 3.0, 10.0)
 
@@ -230,6 +231,18 @@ def test_one_query_composes_to_itself():
     for e in (0.0, 1.0, 30.0):
         exact = dirichlet.delta(seven(10.0), epsilon=e)
         assert exact - 1e-15 <= composed.get_delta_for_epsilon(e) <= exact + 1e-5
+
+
+def test_one_query_resolves_no_delta_below_1e_290():
+    mechanism = Dirichlet(concentration=1.0, floor=0.01, distance=0.1, num_classes=7)
+    assert dirichlet.epsilon(mechanism, delta=1e-300) == math.inf
+    assert dirichlet.epsilon(mechanism, delta=1e-290) < math.inf
+
+
+@pytest.mark.parametrize("p", [(0.9, 0.9), (0.3, 0.2, 0.1)])
+def test_entries_of_no_probability_vector_are_refused(p):
+    with pytest.raises(ValueError, match="two entries each, of sum at most 1"):
+        oracles.unhooked(dirichlet.delta_of_pair)(1.0, concentration=1.0, p=p, p_neighbour=p)
 
 
 def test_several_queries_resolve_no_delta_of_1e_14():

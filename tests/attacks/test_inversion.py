@@ -258,6 +258,28 @@ def vary(**options):
     return inversion.bilateral_total_variation(jnp.zeros(SHAPE), **options)
 
 
+def test_the_start_of_gradient_descent_is_within_the_bounds():
+    result = inversion.gradient_descent(
+        lambda x: jnp.stack([x.sum(), -x.sum()]), 0, jnp.full(2, 5.0), steps=1, learning_rate=0.1
+    )
+    assert result.best.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("labels", "model", "message"),
+    [
+        ([1, -1], predict, r"labels in 0\.\.2, got -1"),
+        ([0, 3], predict, r"labels in 0\.\.2, got 3"),
+        ([0, 1], lambda x: predict(x) * jnp.nan, "finite outputs of predict"),
+    ],
+)
+def test_labels_and_outputs_are_checked(labels, model, message):
+    attack = inversion.attacks(restarts=1, steps=1)[0]
+    target = inversion.Target(predict=model, shape=SHAPE)
+    with pytest.raises(ValueError, match=message):
+        attack.run(jax.random.key(0), target, np.array(labels))
+
+
 def test_the_settings_are_those_of_the_paper():
     assert (inversion.MNIST.steps, inversion.MNIST.learning_rate) == (5000, 0.1)
     assert (inversion.MNIST.penalty, inversion.MNIST.penalty_weight) == (inversion.l1_norm, 0.05)

@@ -24,13 +24,13 @@ def predict(w, x, key):
     return jnp.stack([w * x, jnp.zeros_like(x)])
 
 
-def play(game, w=0.6, **options):
+def play(game, w=0.6, reference=REFERENCE, **options):
     """One step of the game from w, with the members as the batch of the classifier."""
     alg = adversarial.algorithm(
         predict,
         optax.sgd(RATE),
         sampling.full_batch(len(X)),
-        reference=REFERENCE,
+        reference=reference,
         game=game,
         attacker=LINEAR,
         attacker_key=jax.random.key(0),
@@ -181,8 +181,21 @@ def test_a_separable_game_is_won_by_the_attacker():
         ({"weight": -1.0, "attacker_steps": 1}, "weight >= 0"),
         ({"weight": 1.0, "attacker_steps": 0}, "attacker_steps"),
         ({"weight": 1.0, "attacker_steps": 1, "learning_rate": 0.0}, "learning_rate > 0"),
+        ({"weight": 1.0, "attacker_steps": 1, "warmup_steps": -1}, "warmup_steps >= 0"),
     ],
 )
 def test_impossible_games_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         Game(**options)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        ([0.7, 0.7], [0, 2], r"reference labels in 0\.\.1, got 2"),
+        ([0.7, 0.7, 0.7], [0, 1], "equal numbers of rows in reference"),
+    ],
+)
+def test_impossible_reference_records_are_refused(x, y, message):
+    with pytest.raises(ValueError, match=message):
+        play(Game(weight=1.0, attacker_steps=1), reference=(np.float32(x), np.int32(y)))

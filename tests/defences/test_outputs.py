@@ -41,12 +41,15 @@ def test_temperature_is_the_softmax_of_divided_logits():
     result = answer(outputs.temperature(temperature=4.0))
     np.testing.assert_allclose(result, special.log_softmax(LOGITS / 4), rtol=1e-5)
     assert answer(outputs.temperature(temperature=0.01)).min() == np.float32(np.log(1e-13))
+    coldest = answer(outputs.temperature(temperature=1e-30))
+    assert (coldest == np.where(LOGITS.max() == LOGITS, 0, np.float32(np.log(1e-13)))).all()
 
 
 def test_label_only_shows_the_label():
     assert answer(outputs.label_only()).tolist() == [0.0, *[np.float32(np.log(1e-13))] * 3]
     tied = answer(outputs.label_only(), [1.0, 1.0, 0.0])
     assert (tied == 0).sum() == 1
+    assert np.isnan(answer(outputs.label_only(), [np.nan, 1.0])).all()
 
 
 @pytest.mark.parametrize("text", ["label_only", "rounding:decimals=3", "top_k:k=1"])
@@ -96,6 +99,7 @@ def test_hiding_all_but_the_label_leaves_the_gap_attack():
         ("rounding:decimals=8", "decimals of at most 7"),
         ("temperature:temperature=-1", "temperature > 0"),
         ("temperature:temperature=nan", "temperature > 0"),
+        ("temperature:temperature=1e-40", "temperature >= 1e-30"),
     ],
 )
 def test_impossible_defences_are_one_line(text, message):

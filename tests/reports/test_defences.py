@@ -6,10 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from jaxpriv import data, defences, reports
+from jaxpriv import data, defences, reports, sensitivity
 from jaxpriv.accounting import random_dp
 from jaxpriv.attacks import evidence as evidence_lib
-from jaxpriv.reports import _entry_wording, assembly, page
+from jaxpriv.reports import _entry_wording, _promise, assembly, page
 from jaxpriv.reports.settings import Settings
 from tests.reports import examples
 
@@ -79,6 +79,32 @@ def test_the_page_states_what_is_protected(made):
     summary = reports.wording.summary(report)
     assert "one record replaced, except with probability gamma of at most" in summary
     assert page.schema().count("DefenceGuarantee") > 1
+
+
+@pytest.mark.parametrize(
+    ("text", "distances", "reasons"),
+    [
+        ("gaussian:sigma=1,pairs=500,delta=1e-5", [0.1] * 500, []),
+        ("gaussian:sigma=1,pairs=500,delta=0.5", [0.1] * 500, ["delta is at least 1/n"]),
+        ("gaussian:sigma=0.001,pairs=500", [1.0] * 500, ["epsilon is above 10"]),
+        ("gaussian:sigma=1,pairs=1", [0.1], ["probability gamma of 0.5 or more"]),
+        ("dirichlet:k=1,eta=0.05,b=0.01,delta=1e-5", None, []),
+        ("dirichlet:k=10,eta=1e-6,b=1,delta=0.9", None, ["above 10", "delta of 0.5 or more"]),
+    ],
+)
+def test_vacuous_guarantees_of_a_defence_are_called_so(text, distances, reasons):
+    pairs = None
+    if distances is not None:
+        nothing = np.zeros(len(distances), int)
+        pairs = sensitivity.SampledPairs(np.array(distances), nothing[:, None], nothing, True)
+    guarantee = _promise.of_defence(
+        defences.base.from_text(text), num_classes=10, pairs=pairs, num_members=100
+    )
+    assert guarantee is not None
+    assert len(guarantee.vacuous) == len(reasons)
+    assert all(part in why for part, why in zip(reasons, guarantee.vacuous, strict=True))
+    sentence = _entry_wording.defence_sentence(guarantee)
+    assert sentence.startswith("Vacuous guarantee" if reasons else "Guarantee")
 
 
 def test_a_guarantee_of_a_defence_is_no_reason_to_publish():

@@ -119,6 +119,42 @@ def test_impossible_pairs_are_refused():
         sample(num_pairs=0)
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (np.float32(2e-38), np.float32(1.9e-38)),  # differ by less than the smallest normal number
+        (np.float32(1 + 2.0**-23), np.float32(1)),
+    ],
+)
+def test_no_difference_is_rounded_to_zero(first, second):
+    assert measured(first, second) >= float(first) - float(second)
+
+
+def test_differences_are_those_of_the_type_of_the_parameters():
+    with jax.enable_x64(True):
+        assert measured(1.5, 1.5 - 2.0**-40) == pytest.approx(2.0**-40, rel=1e-3)
+
+
+def measured(first, second):
+    """Measures the distance of two scalars, as the ends of two trainings."""
+    states = training.State(jnp.stack([jnp.asarray(first), jnp.asarray(second)]), (), jnp.zeros(2))
+    return float(pairs._distance(pairs._PairState(states)))
+
+
+def test_parameters_that_noise_cannot_hide_are_refused():
+    options = {"num_pairs": 1, "num_records": 9, "steps": 1}
+    for params in (jnp.zeros(3, jnp.int32), jnp.zeros(3, jnp.complex64)):
+        with pytest.raises(ValueError, match="Expected float parameters"):
+            sample_pairs(jax.random.key(0), make_alg, params, X, **options)
+
+
+def test_leaves_with_different_numbers_of_rows_are_refused():
+    with pytest.raises(
+        ValueError, match=r"equal numbers of rows in data, got shapes \[60, 3\], \[12\]"
+    ):
+        sample((X, np.zeros(12)))
+
+
 def test_a_sampler_of_classes_is_refused():
     def by_class(k, hyper):
         sampler = sampling.by_class(np.arange(k) % 3, num_classes=3, sampling_prob=0.5)
