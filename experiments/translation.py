@@ -400,6 +400,8 @@ def judge(
         num_tokens=load(piece).sizes[1],
         known=score(piece, shadow, params, known).outputs,
         known_is_member=is_member,
+        ids=judged,
+        known_ids=known,
     )
     table = sequence.attacks(training=piece.attack, width=piece.attack_width)
     scores = sequence.run_all(jax.random.key(seed), evidence, table=table)

@@ -255,6 +255,37 @@ def split_by_membership(
     return members, nonmembers
 
 
+def whole_numbers(
+    name: str, values: Shaped[Array | np.ndarray, "..."], *, low: int, high: int
+) -> Int[np.ndarray, "..."]:
+    """Returns whole numbers of a range, such as lengths, in the shape of the input.
+
+    Args:
+      name: name of the argument, for the message.
+      values: whole numbers of any real type.
+      low: smallest number that is allowed.
+      high: largest number that is allowed; at most 2^31 - 1.
+
+    Returns:
+      The numbers, int32.
+
+    Raises:
+      ValueError: for text, NaN, numbers that are not whole, or numbers out of range.
+    """
+    array = real_array(name, values)
+    _require_whole(name, array)
+    outside = array[(array < low) | (array > high)]
+    if outside.size:
+        raise ValueError(f"Expected {name} in {low}..{high}, got {float(outside[0]):g}.")
+    return array.astype(np.int32)
+
+
+def _require_whole(name: str, array: np.ndarray) -> None:
+    fractions = array[array != np.floor(array)] if array.dtype.kind in "fV" else array[:0]
+    if fractions.size:
+        raise ValueError(f"Expected whole numbers in {name}, got {float(fractions[0]):g}.")
+
+
 def labels(
     values: Shaped[Array | np.ndarray, "..."],
     *,
@@ -287,9 +318,7 @@ def labels(
         raise ValueError(
             f"Expected {name} of shape [n], [n, 1] or {one_hot}, got {list(array.shape)}."
         )
-    fractions = array[array != np.floor(array)] if array.dtype.kind in "fV" else array[:0]
-    if fractions.size:
-        raise ValueError(f"Expected whole numbers in {name}, got {float(fractions[0]):g}.")
+    _require_whole(name, array)
     limit = _MAX_LABEL if num_classes is None else num_classes
     outside = array[(array < 0) | (array >= limit)]
     if outside.size:

@@ -51,6 +51,31 @@ def test_what_does_not_index_logits_is_refused(labels, message):
     assert "\n" not in str(caught.value)
 
 
+def test_whole_numbers_of_every_type_become_int32():
+    for dtype in (np.int64, np.uint8, np.float32, jnp.bfloat16):
+        values = np.array([[1, 3], [2, 2]]).astype(dtype)
+        result = _check.whole_numbers("lengths", values, low=1, high=3)
+        assert result.dtype == np.int32
+        assert result.tolist() == values.tolist()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([1, 0, 9], "lengths in 1..5, got 0."),
+        ([1, 6], "lengths in 1..5, got 6."),
+        ([1, np.inf], "lengths in 1..5, got inf."),
+        ([1, 2.5], "whole numbers in lengths, got 2.5."),
+        ([1, np.nan], "lengths without NaN, got 1 NaN."),
+        (["1"], "real numbers in lengths, got <U1."),
+    ],
+)
+def test_the_number_that_is_not_whole_or_out_of_range_is_named(values, message):
+    with pytest.raises(ValueError, match=r"^Expected ") as caught:
+        _check.whole_numbers("lengths", np.array(values), low=1, high=5)
+    assert str(caught.value) == f"Expected {message}"
+
+
 @pytest.mark.parametrize(
     "values",
     [

@@ -115,6 +115,26 @@ def test_lira_and_rmia_see_the_shadow_models_of_each_sentence(monkeypatch):
     assert ((scores["lira"] > 0) == truth).mean() > 0.9
 
 
+def test_a_judged_sentence_may_not_train_the_attack(monkeypatch):
+    def score(piece, kind, params, chosen):
+        rows = np.full((len(chosen), 1), 0.5)
+        rank, lengths = np.zeros_like(rows, int), np.ones(len(chosen), int)
+        return translation.Scored(sequence.Outputs(rows[..., None], rows, rank, lengths), rows)
+
+    roles = {
+        "victim": np.arange(4),
+        "shadow": np.arange(4, 8),
+        "victim_nonmembers": np.arange(8, 12),
+        "shadow_nonmembers": np.arange(11, 15),
+    }
+    monkeypatch.setattr(translation, "rows", lambda *args: roles)
+    monkeypatch.setattr(translation, "train", lambda *args: (None,))
+    monkeypatch.setattr(translation, "score", score)
+    piece = dataclasses.replace(PIECE, judged=4)
+    with pytest.raises(ValueError, match="got sentence 11 among the known ones"):
+        translation.judge.__wrapped__(piece, translation.SMALL_KINDS["RNN"], 0)
+
+
 def test_users_are_judged_by_the_mean_of_their_sentences():
     rng = np.random.default_rng(0)
     truth = np.arange(320) < 160

@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float, Int, PRNGKeyArray, Shaped
 
 from jaxpriv import _check
 from jaxpriv._types import Params
-from jaxpriv.attacks import _networks, _recurrent, _tables, lira
+from jaxpriv.attacks import _networks, _recurrent, _shadows, _tables, lira
 from jaxpriv.attacks._networks import Training
 from jaxpriv.attacks._tables import Attack
 from jaxpriv.models import RecurrentMembershipNet
@@ -52,6 +52,9 @@ __all__ = [
 PAPER_TRAINING = Training(steps=1500, batch_size=128, learning_rate=1e-3)
 """15 epochs of 100 updates by Adam."""
 
+_ROUNDING = 1e-4
+"""Distance of a sum of action probabilities from 1 that counts as rounding."""
+
 _NUM_LAYERS = 5
 """Number of ReLU layers of the network, as in the paper."""
 
@@ -60,7 +63,7 @@ class Trajectories(NamedTuple):
     """Episodes of agents; what follows the end of an episode is padding.
 
     map_id: number of the map of each episode.
-    policies: action probabilities of the agent at each step.
+    policies: action probabilities of the agent at each step; not its logits.
     label_policies: those of the label agent of the map, on the same observations; None without.
     lengths: number of steps of each episode, in 1..t.
     returns: undiscounted return of each episode.
@@ -84,8 +87,9 @@ class Evidence:
     shadow_is_member: which judged maps each of these agents was trained on.
 
     Raises:
-      ValueError: if shapes disagree, numbers are not finite, lengths are out of range, or a judged
-        map is among the known ones.
+      ValueError: if shapes disagree, numbers are not finite, policies are not probabilities that
+        sum to 1 at each step, lengths are out of range or not whole, membership is not 0 or 1, or
+        a judged map is among the known ones.
 
     Example:
       >>> evidence = Evidence(
@@ -109,20 +113,32 @@ class Evidence:
             raise ValueError("Expected known and known_is_member together, got one of them.")
         if (self.shadow_returns is None) != (self.shadow_is_member is None):
             raise ValueError("Expected shadow_returns and shadow_is_member together, got one.")
-        if self.known is not None:
+        if self.known is not None and self.known_is_member is not None:
             _check_trajectories("known", self.known)
-            _check.same_length(known=self.known.map_id, known_is_member=self.known_is_member)
+            is_member = _check.scores(self.known_is_member, name="known_is_member")
+            is_member = _check.membership(is_member, name="known_is_member")
+            _check.same_length(known=self.known.map_id, known_is_member=is_member)
+            object.__setattr__(self, "known_is_member", is_member)
+            widths = [part.policies.shape[2] for part in (self.trajectories, self.known)]
+            if widths[0] != widths[1]:
+                raise ValueError(f"Expected equally many actions, got {widths[0]} and {widths[1]}.")
             shared = np.intersect1d(self.known.map_id, self.trajectories.map_id)
             if shared.size:
                 raise ValueError(
                     "Expected judged maps that do not train the attack, "
                     f"got map {shared[0]} among the known ones."
                 )
-        if self.shadow_returns is not None and self.shadow_returns.shape[1:] != self.map_ids.shape:
-            raise ValueError(
-                f"Expected shadow_returns [m, {len(self.map_ids)}], a column for each judged map, "
-                f"got {list(self.shadow_returns.shape)}."
-            )
+        if self.shadow_returns is not None and self.shadow_is_member is not None:
+            _networks.finite_float64("shadow_returns", self.shadow_returns)
+            is_member = _shadows.as_bool(self.shadow_is_member)
+            shape = (len(is_member), len(self.map_ids))
+            if not self.shadow_returns.shape == is_member.shape == shape:
+                raise ValueError(
+                    f"Expected shadow_returns and shadow_is_member [m, {shape[1]}], a column for "
+                    f"each judged map, got {list(self.shadow_returns.shape)} and "
+                    f"{list(is_member.shape)}."
+                )
+            object.__setattr__(self, "shadow_is_member", is_member)
 
     @property
     def map_ids(self) -> Shaped[np.ndarray, " u"]:
@@ -132,6 +148,14 @@ class Evidence:
 
 def _check_trajectories(name: str, trajectories: Trajectories) -> None:
     policies, labels = trajectories.policies, trajectories.label_policies
+    rows = {
+        "map_id": trajectories.map_id,
+        "lengths": trajectories.lengths,
+        "returns": trajectories.returns,
+    }
+    for part, values in rows.items():
+        if np.ndim(values) != 1:
+            raise ValueError(f"Expected {part} [n] in {name}, got shape {list(np.shape(values))}.")
     lengths = np.asarray(trajectories.lengths)
     _check.same_length(
         map_id=trajectories.map_id,
@@ -147,14 +171,26 @@ def _check_trajectories(name: str, trajectories: Trajectories) -> None:
             f"Expected policies and label_policies [n, t, a] in {name}, "
             f"got {list(policies.shape)} and {shape}."
         )
-    if lengths.min() < 1 or lengths.max() > policies.shape[1]:
-        raise ValueError(
-            f"Expected lengths in 1..{policies.shape[1]} in {name}, "
-            f"got {lengths.min()} to {lengths.max()}."
-        )
     for part, values in zip(trajectories._fields, trajectories, strict=True):
         if values is not None:
             _networks.finite_float64(f"{part} of {name}", values)
+    num_steps = policies.shape[1]
+    lengths = _check.whole_numbers(f"lengths of {name}", lengths, low=1, high=num_steps)
+    is_step = np.arange(num_steps) < lengths[:, None]
+    _check_policies(f"policies of {name}", np.asarray(policies)[is_step])
+    if labels is not None:
+        _check_policies(f"label_policies of {name}", np.asarray(labels)[is_step])
+
+
+def _check_policies(name: str, policies: Float[np.ndarray, "s a"]) -> None:
+    """Raises ValueError unless the policies of steps are distributions; logits are not."""
+    negative = policies[policies < 0]
+    if negative.size:
+        raise ValueError(f"Expected probabilities >= 0 in {name}, got {float(negative[0]):g}.")
+    total = policies.sum(axis=1, dtype=np.float64)
+    wrong = total[np.abs(total - 1) > _ROUNDING]
+    if wrong.size:
+        raise ValueError(f"Expected probabilities that sum to 1 in {name}, got sum {wrong[0]:g}.")
 
 
 def mean_by_map(
@@ -186,6 +222,9 @@ def entropy(trajectories: Trajectories) -> Float[np.ndarray, " n"]:
     Returns:
       The entropies, in nats.
 
+    Raises:
+      ValueError: for impossible episodes, as in `Evidence`.
+
     Example:
       >>> uniform = np.full((1, 3, 4), 0.25)
       >>> episode = Trajectories(np.zeros(1), uniform, None, np.array([2]), np.zeros(1))
@@ -205,7 +244,7 @@ def cross_entropy(trajectories: Trajectories) -> Float[np.ndarray, " n"]:
       The cross-entropies, in nats; probabilities below 1e-13 count as 1e-13.
 
     Raises:
-      ValueError: without label policies.
+      ValueError: without label policies, or for impossible episodes.
 
     Example:
       >>> policy, label = np.array([[[0.5, 0.5]]]), np.array([[[1.0, 0.0]]])
@@ -222,6 +261,7 @@ _MIN_PROB = 1e-13
 def _mean_cross_entropy(
     trajectories: Trajectories, weights: Float[np.ndarray, "n t a"]
 ) -> Float[np.ndarray, " n"]:
+    _check_trajectories("trajectories", trajectories)
     log_p = np.log(np.maximum(np.asarray(trajectories.policies, np.float64), _MIN_PROB))
     steps = -(np.asarray(weights, np.float64) * log_p).sum(axis=2)
     lengths = np.asarray(trajectories.lengths)
@@ -261,7 +301,7 @@ def fit(
       The parameters, for `apply`.
 
     Raises:
-      ValueError: without label policies, members or non-members.
+      ValueError: without label policies, members or non-members, or for impossible episodes.
 
     Example:
       >>> import jax
@@ -296,7 +336,7 @@ def apply(
       Log odds at even priors, in nats; > 0 indicates a map of the training.
 
     Raises:
-      ValueError: without label policies.
+      ValueError: without label policies, or for impossible episodes.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -315,6 +355,7 @@ def _sequences(
 ) -> tuple[Float[np.ndarray, "n t d"], Int[np.ndarray, " n"]]:
     """Joins both policies of each step, and drops steps that no episode reaches."""
     labels = _required_labels(trajectories)
+    _check_trajectories("trajectories", trajectories)
     lengths = np.asarray(trajectories.lengths).astype(np.int32)
     if max_steps is not None:
         _check.positive_int(max_steps=max_steps)

@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from jaxpriv import _check, signals
 from jaxpriv._types import Params
-from jaxpriv.attacks import _recurrent, _tables, lira
+from jaxpriv.attacks import _recurrent, _shadows, _tables, lira
 from jaxpriv.attacks._networks import Training
 from jaxpriv.attacks._tables import Attack
 from jaxpriv.models import RecurrentMembershipNet
@@ -49,12 +49,21 @@ __all__ = [
 _SMALLEST = 1e-13
 """Probabilities below it count as this value where their logarithm is taken."""
 
+_ROUNDING, _ROUNDING_OF_SUM = 1e-5, 1e-2
+"""Excess over 1 that counts as rounding: of a probability, and of a sum in half precision."""
+
+_MAX_TOKENS = 2**31
+"""Ranks are int32."""
+
 _PARTS = 64
 """Number of sentences that `reduce` takes at a time, so that sorting needs little memory."""
 
 
 class Outputs(NamedTuple):
-    """Outputs of a model for the tokens of references; what follows the end is padding.
+    """Outputs of a model for the tokens of references.
+
+    What follows the end of a reference is padding: it changes no score, but its probabilities and
+    ranks have to be in range as well.
 
     largest: the k largest probabilities at each token, descending.
     of_reference: probability of the reference token.
@@ -82,15 +91,17 @@ def reduce(
 
     Args:
       probabilities: probability of each token of the vocabulary at each place.
-      references: tokens of the references.
-      lengths: number of tokens of each reference.
+      references: tokens of the references; those of the padding are in 0..v-1 as well.
+      lengths: number of tokens of each reference, in 1..t.
       top: k, the number of largest probabilities that are kept; at most v.
 
     Returns:
       The outputs, float32.
 
     Raises:
-      ValueError: for NaN, probabilities outside [0, 1], tokens or lengths out of range, or k > v.
+      ValueError: for shapes that do not fit, no sentence, NaN, probabilities that are outside
+        [0, 1] or sum to more than 1, tokens or lengths that are not whole or out of range, or
+        k > v.
 
     Example:
       >>> outputs = reduce(
@@ -99,26 +110,70 @@ def reduce(
       ([[[0.6000000238418579, 0.30000001192092896]]], [[1]])
     """
     probabilities = np.asarray(probabilities)
-    references, lengths = np.asarray(references), np.asarray(lengths)
     _check.positive_int(top=top)
-    num_steps, size = probabilities.shape[1:]
+    if probabilities.ndim != 3 or 0 in probabilities.shape:
+        raise ValueError(
+            "Expected probabilities [n, t, v] of at least one sentence, "
+            f"got shape {list(probabilities.shape)}."
+        )
+    num_sentences, num_steps, size = probabilities.shape
     if top > size:
         raise ValueError(f"Expected top of at most {size}, the vocabulary, got top={top}.")
-    if references.min() < 0 or references.max() >= size:
-        raise ValueError(f"Expected references in 0..{size - 1}, got {references.max()}.")
-    if lengths.min() < 1 or lengths.max() > num_steps:
-        raise ValueError(f"Expected lengths in 1..{num_steps}, got {lengths.max()}.")
+    references = _check.whole_numbers("references", references, low=0, high=size - 1)
+    lengths = _check.whole_numbers("lengths", lengths, low=1, high=num_steps)
+    if references.shape != (num_sentences, num_steps) or lengths.shape != (num_sentences,):
+        raise ValueError(
+            f"Expected references [{num_sentences}, {num_steps}] and lengths [{num_sentences}], "
+            f"got shapes {list(references.shape)} and {list(lengths.shape)}."
+        )
     parts = []
-    for i in range(0, len(probabilities), _PARTS):
-        rows = probabilities[i : i + _PARTS].astype(np.float32)
-        if not (np.nanmin(rows) >= 0 and np.nanmax(rows) <= 1 + 1e-5) or np.isnan(rows).any():
-            raise ValueError("Expected probabilities in [0, 1] without NaN.")
+    for i in range(0, num_sentences, _PARTS):
+        part = probabilities[i : i + _PARTS]
+        _check_distributions("probabilities", part)
+        rows = part.astype(np.float32)
         tokens = references[i : i + _PARTS]
         own = np.take_along_axis(rows, tokens[..., None], axis=2)
         largest = -np.sort(-np.partition(rows, size - top, axis=2)[..., size - top :], axis=2)
         rank = (rows > own).sum(axis=2).astype(np.int32)
-        parts.append(Outputs(largest, own[..., 0], rank, lengths[i : i + _PARTS].astype(np.int32)))
+        parts.append(Outputs(largest, own[..., 0], rank, lengths[i : i + _PARTS]))
     return join(parts)
+
+
+def _check_probabilities(name: str, values: Shaped[np.ndarray, "..."]) -> None:
+    array = _check.real_array(name, values)
+    wrong = array[(array < 0) | (array > 1 + _ROUNDING)]
+    if wrong.size:
+        raise ValueError(f"Expected {name} in [0, 1], got {float(wrong[0]):g}.")
+
+
+def _check_distributions(name: str, values: Shaped[np.ndarray, "n t k"]) -> None:
+    """Raises ValueError unless all values, or the largest, of a distribution are possible."""
+    _check_probabilities(name, values)
+    total = values.sum(axis=2, dtype=np.float64).max()
+    if total > 1 + _ROUNDING_OF_SUM:
+        raise ValueError(f"Expected {name} that sum to at most 1 at each token, got {total:g}.")
+
+
+def _checked(name: str, outputs: Outputs, *, num_tokens: int = _MAX_TOKENS) -> Outputs:
+    """Returns outputs with lengths and ranks in int32; raises ValueError for impossible ones."""
+    largest, of_reference, rank, lengths = map(np.asarray, outputs)
+    shapes = [list(part.shape) for part in (largest, of_reference, rank, lengths)]
+    n, t, k = largest.shape if largest.ndim == 3 else (0, 0, 0)
+    if shapes != [[n, t, k], [n, t], [n, t], [n]]:
+        raise ValueError(
+            f"Expected shapes [n, t, k], [n, t], [n, t] and [n] in {name}, "
+            f"got {', '.join(map(str, shapes))}."
+        )
+    if not n * t * k:
+        raise ValueError(f"Expected at least one sentence in {name}, got none.")
+    _check_distributions(f"largest of {name}", largest)
+    _check_probabilities(f"of_reference of {name}", of_reference)
+    return Outputs(
+        largest,
+        of_reference,
+        _check.whole_numbers(f"rank of {name}", rank, low=0, high=num_tokens - 1),
+        _check.whole_numbers(f"lengths of {name}", lengths, low=1, high=t),
+    )
 
 
 def join(parts: Sequence[Outputs]) -> Outputs:
@@ -130,11 +185,20 @@ def join(parts: Sequence[Outputs]) -> Outputs:
     Returns:
       All of them.
 
+    Raises:
+      ValueError: without parts, or for unequal numbers of tokens or of largest probabilities.
+
     Example:
       >>> one = reduce(np.full((1, 2, 4), 0.25), np.zeros((1, 2), int), np.array([2]), top=1)
       >>> join([one, one]).lengths.tolist()
       [2, 2]
     """
+    shapes = {np.shape(part.largest)[1:] for part in parts}
+    if len(shapes) != 1:
+        raise ValueError(
+            "Expected parts with equal numbers of tokens and of largest probabilities, "
+            f"got {', '.join(str(list(shape)) for shape in sorted(shapes)) or 'no parts'}."
+        )
     return Outputs(*(np.concatenate(leaves) for leaves in zip(*parts, strict=True)))
 
 
@@ -150,11 +214,15 @@ def sequence_signals(
     Returns:
       The signals.
 
+    Raises:
+      ValueError: for impossible outputs.
+
     Example:
       >>> one = reduce(np.full((1, 2, 4), 0.25), np.zeros((1, 2), int), np.array([2]), top=1)
       >>> sequence_signals(one).round(3)  # log 1/4
       array([-1.386])
     """
+    outputs = _checked("outputs", outputs)
     logs = jnp.log(jnp.maximum(jnp.asarray(outputs.of_reference), _SMALLEST))
     return np.asarray(jax.vmap(signal)(logs, jnp.asarray(outputs.lengths)), np.float64)
 
@@ -172,6 +240,9 @@ def rank_histograms(
     Returns:
       The share of the tokens of each sentence in each bin.
 
+    Raises:
+      ValueError: for impossible outputs, or ranks outside the vocabulary.
+
     References:
       Song and Shmatikov, Auditing Data Provenance in Text-Generation Models, 2019, section 4.
 
@@ -182,6 +253,7 @@ def rank_histograms(
       [[0.5, 0.5]]
     """
     _check.positive_int(num_bins=num_bins, num_tokens=num_tokens)
+    outputs = _checked("outputs", outputs, num_tokens=num_tokens)
     edges = np.expm1(np.linspace(0, np.log1p(num_tokens), num_bins + 1))
     place = np.clip(np.searchsorted(edges, outputs.rank, side="right") - 1, 0, num_bins - 1)
     is_token = np.arange(outputs.rank.shape[1]) < outputs.lengths[:, None]
@@ -216,7 +288,8 @@ def fit(
       The parameters, for `apply`.
 
     Raises:
-      ValueError: for unequal lengths, or without members or non-members.
+      ValueError: for impossible outputs, unequal lengths, membership other than 0 and 1, or
+        without members or non-members.
 
     Example:
       >>> sure = np.repeat([[[0.97, 0.02, 0.01]]], 10, axis=0)
@@ -231,6 +304,7 @@ def fit(
     """
     _check.positive_int(width=width)
     net = RecurrentMembershipNet(width=width)
+    known = _checked("known", known)
     steps = _tokens(known)
     return _recurrent.fit(key, steps, known.lengths, is_member, net=net, training=training)
 
@@ -245,6 +319,9 @@ def apply(fitted: Params, outputs: Outputs) -> Float[np.ndarray, " n"]:
     Returns:
       Log odds at even priors, in nats; > 0 indicates a member.
 
+    Raises:
+      ValueError: for impossible outputs.
+
     Example:
       >>> outputs = reduce(np.full((2, 1, 3), 1 / 3), np.zeros((2, 1), int), np.ones(2, int), top=3)
       >>> net = RecurrentMembershipNet(width=4)
@@ -252,6 +329,7 @@ def apply(fitted: Params, outputs: Outputs) -> Float[np.ndarray, " n"]:
       >>> apply(jax.tree.map(jnp.zeros_like, params), outputs)
       array([0., 0.])
     """
+    outputs = _checked("outputs", outputs)
     return _recurrent.score(fitted, _tokens(outputs), outputs.lengths)
 
 
@@ -271,9 +349,13 @@ class Evidence:
     known, known_is_member: outputs of shadow models for other sentences, and their membership.
     shadow_signals: signal of each judged sentence under each shadow model, from `sequence_signals`.
     shadow_is_member: which judged sentences each of these models was trained on.
+    ids, known_ids: numbers or names of the judged and of the known sentences. With them, judged
+      sentences that also train the attack are refused; without them nothing is compared.
 
     Raises:
-      ValueError: if one of two parts that belong together is absent, or shapes disagree.
+      ValueError: if one of two parts that belong together is absent, shapes disagree, there is
+        NaN, probabilities are outside [0, 1], ranks or lengths are out of range or not whole,
+        membership is not 0 or 1, or a judged sentence is among the known ones.
 
     Example:
       >>> outputs = reduce(np.full((2, 1, 3), 1 / 3), np.zeros((2, 1), int), np.ones(2, int), top=1)
@@ -287,25 +369,59 @@ class Evidence:
     known_is_member: Bool[np.ndarray, " k"] | None = None
     shadow_signals: Float[np.ndarray, "m n"] | None = None
     shadow_is_member: Bool[np.ndarray, "m n"] | None = None
+    ids: Shaped[np.ndarray, " n"] | None = None
+    known_ids: Shaped[np.ndarray, " k"] | None = None
 
     def __post_init__(self) -> None:
+        _check.positive_int(num_tokens=self.num_tokens)
+        outputs = _checked("outputs", self.outputs, num_tokens=self.num_tokens)
         if (self.known is None) != (self.known_is_member is None):
             raise ValueError("Expected known and known_is_member together, got one of them.")
         if (self.shadow_signals is None) != (self.shadow_is_member is None):
             raise ValueError("Expected shadow_signals and shadow_is_member together, got one.")
-        if self.known is not None:
-            _check.same_length(known=self.known.lengths, known_is_member=self.known_is_member)
-            widths = [part.largest.shape[2] for part in (self.outputs, self.known)]
+        if (self.ids is None) != (self.known_ids is None):
+            raise ValueError("Expected ids and known_ids together, got one of them.")
+        if self.known is not None and self.known_is_member is not None:
+            known = _checked("known", self.known, num_tokens=self.num_tokens)
+            is_member = _check.scores(self.known_is_member, name="known_is_member")
+            is_member = _check.membership(is_member, name="known_is_member")
+            _check.same_length(known=known.lengths, known_is_member=is_member)
+            object.__setattr__(self, "known_is_member", is_member)
+            widths = [part.largest.shape[2] for part in (outputs, known)]
             if widths[0] != widths[1]:
                 raise ValueError(
                     f"Expected equally many largest probabilities, got {widths[0]} and {widths[1]}."
                 )
-        if self.shadow_signals is not None:
-            if self.shadow_signals.shape[1:] != self.outputs.lengths.shape:
+        if self.shadow_signals is not None and self.shadow_is_member is not None:
+            _check.real_array("shadow_signals", self.shadow_signals)
+            is_member = _shadows.as_bool(self.shadow_is_member)
+            shape = (len(is_member), len(outputs.lengths))
+            if not self.shadow_signals.shape == is_member.shape == shape:
                 raise ValueError(
-                    f"Expected shadow_signals [m, {len(self.outputs.lengths)}], got "
-                    f"{list(self.shadow_signals.shape)}."
+                    f"Expected shadow_signals and shadow_is_member [m, {shape[1]}], got "
+                    f"{list(self.shadow_signals.shape)} and {list(is_member.shape)}."
                 )
+            object.__setattr__(self, "shadow_is_member", is_member)
+        if self.ids is not None and self.known_ids is not None:
+            _check_ids(self.ids, self.known_ids, outputs, self.known)
+
+
+def _check_ids(
+    ids: Shaped[np.ndarray, " n"],
+    known_ids: Shaped[np.ndarray, " k"],
+    outputs: Outputs,
+    known: Outputs | None,
+) -> None:
+    if known is None:
+        raise ValueError("Expected known with known_ids, got none.")
+    _check.same_length(outputs=outputs.lengths, ids=ids)
+    _check.same_length(known=known.lengths, known_ids=known_ids)
+    shared = np.intersect1d(ids, known_ids)
+    if shared.size:
+        raise ValueError(
+            "Expected judged sentences that do not train the attack, "
+            f"got sentence {shared[0]} among the known ones."
+        )
 
 
 _DESCRIPTIONS = {
@@ -461,15 +577,16 @@ def _known(evidence: Evidence) -> tuple[Outputs, Bool[np.ndarray, " k"]]:
 
 
 def _by_ranks(num_bins: int, key: PRNGKeyArray, evidence: Evidence) -> Float[np.ndarray, " n"]:
-    """Scores sentences by a linear classifier on histograms of ranks."""
+    """Scores sentences by a linear classifier on histograms of ranks, at even priors."""
     from sklearn.linear_model import LogisticRegression
 
     del key
     known, is_member = _known(evidence)
+    _recurrent.check_both_sides(is_member)
     histograms = functools.partial(
         rank_histograms, num_bins=num_bins, num_tokens=evidence.num_tokens
     )
-    model: Any = LogisticRegression(C=10.0, max_iter=1000)
+    model: Any = LogisticRegression(C=10.0, max_iter=1000, class_weight="balanced")
     model.fit(histograms(known), is_member)
     return np.asarray(model.decision_function(histograms(evidence.outputs)), np.float64)
 

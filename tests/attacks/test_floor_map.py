@@ -4,6 +4,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -14,6 +15,14 @@ from jaxpriv.attacks.floor_map import Evidence, Trajectories
 KEY = jax.random.key(0)
 TRAINING = floor_map.Training(steps=60, batch_size=16, learning_rate=1e-2)
 STEPS, ACTIONS = 6, 3
+
+
+@pytest.fixture
+def unchecked():
+    """Makes evidence as outside pytest, where only the library checks types and shapes."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def episodes(seed, maps, is_member, *, per_map=5):
@@ -101,11 +110,17 @@ def test_a_judged_map_may_not_train_the_attack():
         dataclasses.replace(evidence, known=known)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_wrong_evidence_is_refused():
     evidence = full_evidence()
     good = evidence.trajectories
     wrong = {
-        "lengths in 1..6": good._replace(lengths=good.lengths + 6),
+        "lengths of trajectories in 1..6, got": good._replace(lengths=good.lengths + 6),
+        "lengths of trajectories in 1..6, got 0": good._replace(lengths=0 * good.lengths),
+        "whole numbers in lengths of trajectories, got 1.5": good._replace(
+            lengths=np.full(len(good.lengths), 1.5)
+        ),
+        r"Expected map_id \[n\] in trajectories": good._replace(map_id=good.map_id[:, None]),
         "Expected equal lengths": good._replace(returns=good.returns[1:]),
         "label_policies": good._replace(label_policies=good.label_policies[:, :2]),
         "without NaN": good._replace(returns=np.full(len(good.returns), np.nan)),
@@ -114,8 +129,21 @@ def test_wrong_evidence_is_refused():
     for message, trajectories in wrong.items():
         with pytest.raises(ValueError, match=message):
             Evidence(trajectories=trajectories)
-    with pytest.raises(ValueError, match="together"):
-        dataclasses.replace(evidence, known_is_member=None)
+    wrong_parts = {
+        "together": {"known_is_member": None},
+        "only 0 and 1 in known_is_member, got 2": {"known_is_member": np.arange(100) % 3},
+        "only 0 and 1 in shadow_is_member, got 3": {"shadow_is_member": np.full((4, 6), 3)},
+        r"got \[4, 6\] and \[3, 6\]": {"shadow_is_member": np.zeros((3, 6), bool)},
+        "shadow_returns without NaN": {"shadow_returns": np.full((4, 6), np.nan)},
+        "equally many actions, got 3 and 2": {
+            "known": evidence.known._replace(
+                policies=np.full((100, STEPS, 2), 0.5), label_policies=None
+            )
+        },
+    }
+    for message, changes in wrong_parts.items():
+        with pytest.raises(ValueError, match=message):
+            dataclasses.replace(evidence, **changes)
     with pytest.raises(ValueError, match="column for each judged map"):
         dataclasses.replace(
             evidence,
@@ -124,6 +152,40 @@ def test_wrong_evidence_is_refused():
         )
     with pytest.raises(ValueError, match="Expected members and non-members"):
         floor_map.fit(KEY, good, np.ones(len(good.lengths), bool), training=TRAINING)
+
+
+@pytest.mark.parametrize("part", ["policies", "label_policies"])
+def test_policies_are_distributions_at_every_step(part):
+    evidence = full_evidence()
+    good = evidence.trajectories
+    logits = np.random.default_rng(0).normal(scale=50.0, size=good.policies.shape)
+    scaled = 1.01 * getattr(good, part)
+    after = np.arange(STEPS)[:, None] >= good.lengths[:, None, None]
+    for values, message in (
+        (logits, "probabilities >= 0"),
+        (np.abs(logits), "probabilities that sum to 1"),
+        (scaled, "probabilities that sum to 1 in .*, got sum 1.01"),
+    ):
+        bad = good._replace(**{part: values})
+        for call in (
+            lambda bad=bad: Evidence(trajectories=bad),
+            lambda bad=bad: floor_map.entropy(bad),
+            lambda bad=bad: floor_map.cross_entropy(bad),
+            lambda bad=bad: floor_map.apply({}, bad),
+            lambda bad=bad: floor_map.fit(KEY, bad, np.arange(30) < 15),
+        ):
+            with pytest.raises(ValueError, match=rf"^Expected {message}") as caught:
+                call()
+            assert f"in {part} of trajectories" in str(caught.value)
+        with pytest.raises(ValueError, match=f"in {part} of known"):
+            dataclasses.replace(
+                evidence,
+                known=bad._replace(map_id=good.map_id + 100),
+                known_is_member=np.arange(30) < 15,
+            )
+        # What follows the end is padding.
+        padded = np.where(after, values, getattr(good, part))
+        Evidence(trajectories=good._replace(**{part: padded}))
 
 
 def test_entropies_equal_loops():

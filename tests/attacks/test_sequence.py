@@ -1,5 +1,6 @@
 """Attacks on sentences: what is reduced, what padding may do, and that members are found."""
 
+import dataclasses
 import subprocess
 import sys
 import zlib
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -14,6 +16,14 @@ from jaxpriv import metrics, models, signals
 from jaxpriv.attacks import Training, sequence
 
 V, T = 12, 5
+
+
+@pytest.fixture
+def unchecked():
+    """Makes evidence as outside pytest, where only the library checks types and shapes."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def draw(rng, is_member, *, sharpness=1.5):
@@ -152,25 +162,202 @@ def test_missing_evidence_is_named(evidence):
     ("changes", "message"),
     [
         ({"top": V + 1}, "top of at most 12"),
-        ({"references": np.full((2, T), V)}, r"references in 0..11, got 12"),
-        ({"lengths": np.array([1, T + 1])}, "lengths in 1..5, got 6"),
-        ({"probabilities": np.full((2, T, V), 1.5)}, r"probabilities in \[0, 1\]"),
-        ({"probabilities": np.full((2, T, V), np.nan)}, r"probabilities in \[0, 1\]"),
+        ({"references": np.full((3, T), V)}, "references in 0..11, got 12"),
+        ({"references": np.arange(-1, 14).reshape(3, T)}, "references in 0..11, got -1"),
+        ({"references": np.full((3, T), 1.5)}, "whole numbers in references, got 1.5"),
+        ({"references": np.zeros((5, T), int)}, r"references \[3, 5\].*got shapes \[5, 5\]"),
+        ({"references": np.zeros((1, T), int)}, r"references \[3, 5\].*got shapes \[1, 5\]"),
+        ({"references": np.zeros((3, 1), int)}, r"references \[3, 5\].*got shapes \[3, 1\]"),
+        ({"lengths": np.array([1, T + 1, 2])}, "lengths in 1..5, got 6"),
+        ({"lengths": np.array([0, 1, 2])}, "lengths in 1..5, got 0"),
+        ({"lengths": np.array([2.7, 1.2, 4.9])}, "whole numbers in lengths, got 2.7"),
+        ({"lengths": np.array([1.0, np.nan, 2.0])}, "lengths without NaN, got 1 NaN"),
+        ({"lengths": np.array([1, 2])}, r"lengths \[3\], got shapes \[3, 5\] and \[2\]"),
+        ({"lengths": np.ones((3, 1), int)}, r"lengths \[3\], got shapes \[3, 5\] and \[3, 1\]"),
+        ({"probabilities": np.full((3, T, V), 1.5)}, r"probabilities in \[0, 1\], got 1.5"),
+        ({"probabilities": np.full((3, T, V), -0.5)}, r"probabilities in \[0, 1\], got -0.5"),
+        ({"probabilities": np.full((3, T, V), np.nan)}, "probabilities without NaN"),
+        ({"probabilities": np.full((3, T, V), 0.25)}, "sum to at most 1 at each token, got 3"),
+        ({"probabilities": np.ones((T, V))}, r"probabilities \[n, t, v\].*got shape \[5, 12\]"),
+        ({"probabilities": np.ones((0, T, V))}, r"at least one sentence, got shape \[0, 5, 12\]"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:All-NaN")
-def test_impossible_outputs_are_refused(changes, message):
-    probabilities, references, lengths = draw(np.random.default_rng(4), np.array([True, False]))
+@pytest.mark.usefixtures("unchecked")
+def test_what_cannot_be_reduced_is_refused(changes, message):
+    probabilities, references, lengths = draw(np.random.default_rng(4), np.arange(3) < 2)
     given = {"probabilities": probabilities, "references": references, "lengths": lengths, "top": 2}
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=rf"^Expected {message}|^Expected .*{message}"):
         sequence.reduce(**{**given, **changes})
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_references_of_more_sentences_than_there_are_probabilities_are_refused():
+    """64 sentences are one part of `reduce`, whose end must not hide the others."""
+    probabilities, _, _ = draw(np.random.default_rng(4), np.arange(64) < 32)
+    with pytest.raises(ValueError, match=r"references \[64, 5\] and lengths \[64\], got"):
+        sequence.reduce(probabilities, np.zeros((100, T), int), np.ones(100, int), top=2)
+
+
+def test_probabilities_in_half_precision_are_reduced():
+    probabilities, references, lengths = draw(np.random.default_rng(5), np.arange(9) < 4)
+    for dtype in (jnp.bfloat16, jnp.float16):
+        outputs = sequence.reduce(jnp.asarray(probabilities, dtype), references, lengths, top=V)
+        np.testing.assert_allclose(outputs.largest.sum(axis=2), 1, atol=1e-2)
+
+
+def changed(outputs, **changes):
+    """Outputs whose named parts have another value in the first sentence."""
+    parts = {name: np.array(getattr(outputs, name)) for name in changes}
+    for name, value in changes.items():
+        parts[name] = parts[name].astype(np.result_type(parts[name], value))
+        parts[name][0] = value
+    return outputs._replace(**parts)
+
+
+IMPOSSIBLE = [
+    (lambda o: changed(o, lengths=0), "lengths of {} in 1..5, got 0"),
+    (lambda o: changed(o, lengths=9), "lengths of {} in 1..5, got 9"),
+    (lambda o: changed(o, lengths=1.5), "whole numbers in lengths of {}, got 1.5"),
+    (lambda o: changed(o, of_reference=np.nan), "of_reference of {} without NaN"),
+    (lambda o: changed(o, of_reference=1.5), "of_reference of {} in [0, 1], got 1.5"),
+    (lambda o: changed(o, of_reference=-3.0), "of_reference of {} in [0, 1], got -3"),
+    (lambda o: changed(o, largest=np.inf), "largest of {} in [0, 1], got inf"),
+    (lambda o: changed(o, largest=0.9), "largest of {} that sum to at most 1 at each token"),
+    (lambda o: changed(o, rank=-1), "rank of {} in 0.."),
+    (lambda o: changed(o, rank=0.5), "whole numbers in rank of {}, got 0.5"),
+    (lambda o: o._replace(lengths=o.lengths[1:]), "shapes [n, t, k], [n, t], [n, t] and [n] in {}"),
+    (lambda o: o._replace(rank=o.rank[:, :2]), "shapes [n, t, k], [n, t], [n, t] and [n] in {}"),
+    (lambda o: o._replace(largest=o.largest[0]), "shapes [n, t, k], [n, t], [n, t] and [n] in {}"),
+    (lambda o: sequence.Outputs(*(part[:0] for part in o)), "at least one sentence in {}"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), IMPOSSIBLE, ids=[text for _, text in IMPOSSIBLE])
+@pytest.mark.usefixtures("unchecked")
+def test_impossible_outputs_are_refused(evidence, change, message):
+    good = evidence[1]
+    bad = change(good.outputs)
+    calls = {
+        "known": (
+            lambda: sequence.Evidence(
+                outputs=good.outputs,
+                num_tokens=V,
+                known=bad,
+                known_is_member=good.known_is_member[: len(bad.lengths)],
+            ),
+            lambda: sequence.fit(jax.random.key(0), bad, good.known_is_member),
+        ),
+        "outputs": (
+            lambda: sequence.Evidence(outputs=bad, num_tokens=V),
+            lambda: sequence.apply({}, bad),
+            lambda: sequence.sequence_signals(bad),
+            lambda: sequence.rank_histograms(bad, num_bins=4, num_tokens=V),
+        ),
+    }
+    for name, functions in calls.items():
+        for function in functions:
+            with pytest.raises(ValueError, match=r"^Expected ") as caught:
+                function()
+            assert message.format(name) in str(caught.value)
+
+
+def test_ranks_outside_the_vocabulary_are_refused(evidence):
+    outputs = changed(evidence[1].outputs, rank=V)
+    for call in (
+        lambda: sequence.Evidence(outputs=outputs, num_tokens=V),
+        lambda: sequence.rank_histograms(outputs, num_bins=4, num_tokens=V),
+    ):
+        with pytest.raises(ValueError, match=r"rank of outputs in 0\.\.11, got 12"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_tokens": 0}, "num_tokens >= 1, got num_tokens=0"),
+        ({"known_is_member": np.arange(200) % 3}, "only 0 and 1 in known_is_member, got 2"),
+        ({"known_is_member": np.full(200, np.nan)}, "known_is_member without NaN"),
+        ({"known_is_member": np.zeros((200, 2), bool)}, r"known_is_member of shape \[n\]"),
+        ({"known_is_member": np.zeros(9, bool)}, "equal lengths, .*known_is_member.=9"),
+        ({"shadow_is_member": np.full((8, 200), 2)}, "only 0 and 1 in shadow_is_member, got 2"),
+        ({"shadow_is_member": np.zeros((7, 200), bool)}, r"got \[8, 200\] and \[7, 200\]"),
+        ({"shadow_signals": np.full((8, 200), np.nan)}, "shadow_signals without NaN"),
+        ({"known_ids": np.arange(200)}, "ids and known_ids together"),
+        ({"ids": np.arange(9), "known_ids": np.arange(200)}, "equal lengths, .*ids.=9"),
+        ({"ids": np.arange(200), "known_ids": np.arange(9)}, "equal lengths, .*known_ids.=9"),
+        (
+            {"ids": np.arange(200), "known_ids": np.arange(197, 397)},
+            "do not train the attack, got sentence 197 among the known ones",
+        ),
+        (
+            {"known": None, "known_is_member": None, "ids": np.arange(200), "known_ids": None},
+            "ids and known_ids together",
+        ),
+        (
+            {
+                "known": None,
+                "known_is_member": None,
+                "ids": np.arange(200),
+                "known_ids": np.arange(200, 400),
+            },
+            "known with known_ids, got none",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_wrong_evidence_is_refused(evidence, changes, message):
+    with pytest.raises(ValueError, match=rf"^Expected .*{message}|^Expected {message}"):
+        dataclasses.replace(evidence[1], **changes)
+
+
+def test_sentences_may_have_names(evidence):
+    names = np.array([f"sentence {i}" for i in range(400)])
+    named = dataclasses.replace(evidence[1], ids=names[:200], known_ids=names[200:])
+    assert named.known_ids[0] == "sentence 200"
+
+
+def test_attacks_decide_at_even_priors_whatever_the_share_of_known_members():
+    """The threshold 0 is within 2 % of the best one, which has the advantage of choosing."""
+    rng = np.random.default_rng(6)
+    is_member, known_is_member = np.arange(600) < 300, np.arange(600) < 60
+    outputs, known = (
+        sequence.reduce(*draw(rng, members), top=3) for members in (is_member, known_is_member)
+    )
+    evidence = sequence.Evidence(
+        outputs=outputs, num_tokens=V, known=known, known_is_member=known_is_member
+    )
+    options = Training(steps=60, batch_size=32, learning_rate=1e-2)
+    table = [each for each in sequence.attacks(training=options, width=8) if "known" in each.needs]
+    for name, scores in sequence.run_all(jax.random.key(0), evidence, table=table).items():
+        at_zero = np.mean([(scores[is_member] > 0).mean(), (scores[~is_member] <= 0).mean()])
+        best = metrics.membership(scores, is_member).balanced_accuracy
+        assert best > 0.75, name
+        assert at_zero > best - 0.02, name
+
+
+def test_attacks_that_learn_need_members_and_nonmembers(evidence):
+    one_sided = dataclasses.replace(evidence[1], known_is_member=np.ones(200, bool))
+    for attack in sequence.attacks():
+        if attack.trains:
+            with pytest.raises(ValueError, match="members and non-members, got 200 and 0"):
+                attack.run(jax.random.key(0), one_sided)
+
+
+def test_parts_of_different_sizes_are_not_joined(evidence):
+    outputs = evidence[1].outputs
+    for parts, message in (
+        ([], "got no parts"),
+        ([outputs, outputs._replace(largest=outputs.largest[..., :2])], r"got \[5, 2\], \[5, 3\]"),
+    ):
+        with pytest.raises(ValueError, match=rf"Expected parts with equal numbers .*{message}"):
+            sequence.join(parts)
 
 
 def test_evidence_with_half_of_a_part_is_refused(evidence):
     outputs = evidence[1].outputs
     with pytest.raises(ValueError, match="known and known_is_member together"):
         sequence.Evidence(outputs=outputs, num_tokens=V, known=outputs)
-    with pytest.raises(ValueError, match=r"shadow_signals \[m, 200\]"):
+    with pytest.raises(ValueError, match=r"shadow_signals and shadow_is_member \[m, 200\]"):
         sequence.Evidence(
             outputs=outputs,
             num_tokens=V,
