@@ -568,8 +568,8 @@ def by_part(piece: Piece, name: str, kind: Kind, seed: int = 0) -> list[dict[str
 def compare(judged: Sequence[Judged], first: str, second: str) -> dict[str, Any]:
     """Tests which of two attacks decides better, sentence by sentence over all victims.
 
-    The difference of the accuracies has Agresti and Min's interval, and the p-value is that of
-    McNemar's exact test. Sentences that one attack network judges count as independent.
+    The difference of the accuracies has the interval of `paired_difference`, and the p-value is
+    that of McNemar's exact test. Sentences that one attack network judges count as independent.
     """
     from scipy import stats
 

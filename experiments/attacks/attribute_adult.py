@@ -3,8 +3,8 @@
 Run:       python -m experiments run attacks/attribute_adult --preset cpu
 Time:      smoke 20 s, cpu 3 min on two cores, paper not run yet
 Paper:     Jayaraman and Evans (2022): attacks on an attribute are seldom better than imputation
-Ours:      without DP, occupation by `shadows`: +2.4 points for members (1.6 to 3.2), -2.2 for
-           non-members (-2.9 to -1.4); with epsilon 8 and 2 no interval lies above 0 (one target)
+Ours:      without DP, occupation by `shadows`: +2.3 points for members (1.5 to 3.0), -2.0 for
+           non-members (-2.8 to -1.2); with epsilon 8 and 2 no interval lies above 0 (one target)
 
 A multilayer perceptron predicts the income. The attacker has the other columns and the label of a
 record and guesses its occupation (14 values) or race (5). `imputation` is gradient boosting on

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
@@ -94,22 +95,32 @@ class Attribute:
 
     def values(self, inputs: Shaped[Array | np.ndarray, "n d"]) -> Int[np.ndarray, " n"]:
         """Reads the value of each record, 0 to v - 1; ValueError if it has no code."""
-        entries = self._table(inputs)[:, self.columns].astype(np.float64)
-        distance = np.stack([np.abs(entries - code).max(axis=1) for code in self.codes], axis=1)
-        value = distance.argmin(axis=1)
-        unknown = np.flatnonzero(distance.min(axis=1) > 1e-6)
+        table = self._table(inputs)
+        entries = table[:, self.columns].astype(np.float64)
+        is_code = np.stack(
+            [
+                (np.abs(entries - code) <= tolerance).all(axis=1)
+                for code, tolerance in zip(self.codes, self._tolerance(table.dtype), strict=True)
+            ],
+            axis=1,
+        )
+        unknown = np.flatnonzero(~is_code.any(axis=1))
         if unknown.size:
             raise ValueError(
                 f"Expected entries that encode a value in the columns {list(self.columns)}, "
                 f"got {entries[unknown[0]].tolist()} in record {unknown[0]}."
             )
-        return value
+        return is_code.argmax(axis=1)
 
     def queries(self, inputs: Shaped[Array | np.ndarray, "n d"]) -> Shaped[np.ndarray, "n v d"]:
-        """Returns each record with every value of the attribute, in the type of the inputs."""
+        """Returns each record with every value of the attribute, in the type of the inputs.
+
+        Raises:
+          ValueError: if this type does not represent the codes, apart from the rounding of floats.
+        """
         table = self._table(inputs)
         result = np.repeat(table[:, None], len(self.codes), axis=1)
-        result[:, :, self.columns] = self.codes.astype(table.dtype)
+        result[:, :, self.columns] = self._codes_as(table.dtype)
         return result
 
     def without(self, inputs: Shaped[Array | np.ndarray, "n d"]) -> Shaped[np.ndarray, "n e"]:
@@ -124,6 +135,38 @@ class Attribute:
                 f"got shape {list(table.shape)}."
             )
         return table
+
+    def _tolerance(self, dtype: np.dtype) -> Float[np.ndarray, "v k"]:
+        """Returns the distance from each code at which entries of a table still have it."""
+        from scipy.spatial import distance
+
+        spacing = distance.pdist(self.codes, "chebyshev").min()
+        rounding = _rounding(dtype)
+        if rounding:
+            self._codes_as(dtype)  # codes that coincide in the table cannot be read from it
+            rounding = max(rounding, _rounding(np.dtype(np.float32)))
+        # A quarter of the spacing, so that no entry has two codes.
+        return np.minimum(1e-6 * spacing + rounding * np.abs(self.codes), spacing / 4)
+
+    def _codes_as(self, dtype: np.dtype) -> Shaped[np.ndarray, "v k"]:
+        """Returns the codes in the type of a table; ValueError if they are others there."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            codes = self.codes.astype(dtype)
+        error = np.abs(codes.astype(np.float64) - self.codes)
+        is_same = (error <= _rounding(dtype) * np.abs(self.codes)).all(axis=1)
+        if not is_same.all():
+            raise ValueError(
+                f"Expected inputs of a type that represents the codes, "
+                f"got {dtype} and the code {self.codes[~is_same][0].tolist()}."
+            )
+        if len(np.unique(codes.astype(np.float64), axis=0)) < len(codes):
+            raise ValueError(f"Expected codes that differ in the type of the inputs, got {dtype}.")
+        return codes
+
+
+def _rounding(dtype: np.dtype) -> float:
+    """Returns the relative rounding error of a float type; 0 of other types."""
+    return float(jnp.finfo(dtype).eps) if jnp.issubdtype(dtype, jnp.floating) else 0.0
 
 
 def impute(
@@ -287,7 +330,8 @@ def fit(
       The weights, for `apply`.
 
     Raises:
-      ValueError: for NaN, lengths that do not fit, labels or values out of range, or no member.
+      ValueError: for NaN, lengths that do not fit, labels or values out of range, no shadow model,
+        or no member.
 
     References:
       McFadden, Conditional Logit Analysis of Qualitative Choice Behavior, 1974; for the shadow
@@ -308,7 +352,7 @@ def fit(
     from scipy import optimize
 
     is_member = _check.membership(np.asarray(shadow_is_member), name="shadow_is_member")
-    log_p = np.stack([_log_p_label(model, labels) for model in np.asarray(shadow_logits)])
+    log_p = _shadow_log_p_label(shadow_logits, labels)
     prior = _networks.finite_float64("log_prior", log_prior)
     truth = _check.labels(values, num_classes=log_p.shape[2], name="values")
     if is_member.shape != log_p.shape[:2] or prior.shape != log_p.shape[1:]:
@@ -365,7 +409,8 @@ def apply(
       Log probabilities of the values; the largest is the guess.
 
     Raises:
-      ValueError: for NaN, shapes that do not fit, or labels that do not index the logits.
+      ValueError: for NaN, shapes that do not fit, labels that do not index the logits, or no
+        shadow model.
 
     Example:
       >>> logits = np.array([[[2.0, 0.0], [0.0, 0.0]]])
@@ -377,7 +422,7 @@ def apply(
       array([[0.64, 0.36]])
     """
     log_p = _log_p_label(logits, labels)
-    shadows = np.stack([_log_p_label(model, labels) for model in np.asarray(shadow_logits)])
+    shadows = _shadow_log_p_label(shadow_logits, labels)
     prior = _networks.finite_float64("log_prior", log_prior)
     is_member = np.zeros(shadows.shape[:2], bool)
     if shadow_is_member is not None:
@@ -426,6 +471,7 @@ def measure(
     *,
     is_member: Shaped[Array | np.ndarray, " n"],
     confidence: float,
+    unit_id: Shaped[Array | np.ndarray, " n"] | None = None,
 ) -> Gains:
     """Measures an attack as its gain over imputation, for members and non-members apart.
 
@@ -435,6 +481,8 @@ def measure(
       values: true values.
       is_member: whether the target was trained on each record.
       confidence: confidence level of each interval, in (0, 1).
+      unit_id: unit (person, household) of each record, within which records are dependent; None:
+        all records are independent.
 
     Returns:
       The success on members and on non-members.
@@ -464,26 +512,33 @@ def measure(
         )
     truth = _check.labels(values, num_classes=scores.shape[1], name="values")
     members = _check.membership(np.asarray(is_member))
-    _check.same_length(log_probabilities=scores, values=truth, is_member=members)
+    cluster = None if unit_id is None else np.asarray(unit_id)
+    for name, array in (("is_member", members), ("unit_id", cluster)):
+        if array is not None and array.shape != truth.shape:
+            raise ValueError(
+                f"Expected {name} of shape {list(truth.shape)}, got {list(array.shape)}."
+            )
+    _check.same_length(log_probabilities=scores, values=truth)
     if members.all() or not members.any():
         raise ValueError(
             f"Expected members and non-members, got {members.sum()} and {(~members).sum()}."
         )
     correct, imputed_correct = (array.argmax(axis=1) == truth for array in (scores, baseline))
-    return Gains(
-        *(_gain(correct[side], imputed_correct[side], confidence) for side in (members, ~members))
-    )
 
+    def gain(side: Bool[np.ndarray, " n"]) -> Gain:
+        right, imputed_right = correct[side], imputed_correct[side]
+        options = {
+            "confidence": confidence,
+            "cluster": None if cluster is None else cluster[side],
+        }
+        return Gain(
+            accuracy=intervals.share(right, **options),
+            imputation=intervals.share(imputed_right, **options),
+            gain=intervals.paired_difference(right, imputed_right, **options),
+            num_records=len(right),
+        )
 
-def _gain(
-    correct: Bool[np.ndarray, " n"], imputed: Bool[np.ndarray, " n"], confidence: float
-) -> Gain:
-    return Gain(
-        accuracy=intervals.share(correct, confidence=confidence),
-        imputation=intervals.share(imputed, confidence=confidence),
-        gain=intervals.paired_difference(correct, imputed, confidence=confidence),
-        num_records=len(correct),
-    )
+    return Gains(gain(members), gain(~members))
 
 
 def _with_labels(
@@ -509,6 +564,20 @@ def _log_p_label(
     _check.same_length(logits=log_p, labels=classes)
     of_label = np.take_along_axis(log_p, classes[:, None, None].astype(int), axis=2)[..., 0]
     return np.maximum(of_label.astype(np.float64), _LOG_FLOOR)
+
+
+def _shadow_log_p_label(
+    shadow_logits: Shaped[Array | np.ndarray, "m n v c"],
+    labels: Shaped[Array | np.ndarray, "n ..."],
+) -> Float[np.ndarray, "m n v"]:
+    """Computes the log probability of the label under each shadow model."""
+    logits = np.asarray(shadow_logits)
+    if logits.ndim != 4 or not len(logits):
+        raise ValueError(
+            f"Expected shadow_logits [m, n, v, c] of one model or more, "
+            f"got shape {list(logits.shape)}."
+        )
+    return np.stack([_log_p_label(model, labels) for model in logits])
 
 
 def _calibrated(

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int, Integer, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, Int, Integer, PRNGKeyArray, Shaped
 
 from jaxpriv import _check, _convolutions, signals
 from jaxpriv.attacks import _tables
@@ -100,11 +100,11 @@ class EarlyStop:
             raise ValueError("Expected patience or max_loss for an early stop, got neither.")
 
 
-def l1_norm(x: Float[Array, "*x"]) -> Float[Array, ""]:
+def l1_norm(x: Shaped[ArrayLike, "*x"]) -> Float[Array, ""]:
     """Computes the l1 norm of an input, sum |x|, which favours dark images of high contrast.
 
     Args:
-      x: input.
+      x: input; whole numbers are converted to floats.
 
     Returns:
       The norm.
@@ -117,11 +117,11 @@ def l1_norm(x: Float[Array, "*x"]) -> Float[Array, ""]:
       >>> float(l1_norm(jnp.array([0.5, -1.0])))
       1.5
     """
-    return jnp.abs(x).sum()
+    return jnp.abs(_as_float(x)).sum()
 
 
 def bilateral_total_variation(
-    x: Float[Array, "h w c"], *, radius: int, decay: float
+    x: Shaped[ArrayLike, "h w c"], *, radius: int, decay: float
 ) -> Float[Array, ""]:
     """Computes the bilateral total variation of an image.
 
@@ -131,7 +131,7 @@ def bilateral_total_variation(
     m + l, which would give the shift (2, -2) the weight 1.)
 
     Args:
-      x: image; channels are added up.
+      x: image; channels are added up, and whole numbers converted to floats.
       radius: largest shift p, in pixels; less than h and w.
       decay: weight of a shift by one pixel (alpha), in (0, 1].
 
@@ -152,6 +152,7 @@ def bilateral_total_variation(
     """
     _check.positive_int(radius=radius)
     _check.probability(decay=decay)
+    x = _as_float(x)
     height, width = x.shape[:2]
     if radius >= min(height, width):
         raise ValueError(f"Expected radius < {min(height, width)}, got radius={radius}.")
@@ -162,6 +163,13 @@ def bilateral_total_variation(
             shifted = x[: height - down, max(-right, 0) : width - max(right, 0)]
             total += decay ** (down + abs(right)) * jnp.abs(image - shifted).sum()
     return total
+
+
+def _as_float(x: Shaped[ArrayLike, "*x"]) -> Float[Array, "*x"]:
+    """Converts whole numbers, whose differences may wrap round, to float32."""
+    array = jnp.asarray(x)
+    is_float = jnp.issubdtype(array.dtype, jnp.floating)
+    return array if is_float else array.astype(jnp.float32)
 
 
 @dataclass(frozen=True, kw_only=True)

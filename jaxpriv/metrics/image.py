@@ -258,6 +258,7 @@ def reidentification(
     labels: Shaped[Array | np.ndarray, "k ..."],
     *,
     confidence: float,
+    cluster: Shaped[np.ndarray, " k"] | None = None,
 ) -> Reidentification:
     """Measures how many reconstructions a classifier assigns to the right class.
 
@@ -266,9 +267,10 @@ def reidentification(
 
     Args:
       logits: outputs of the classifier for the reconstructions.
-      labels: class that each was reconstructed for. The interval assumes independent
-        reconstructions, such as one for each class.
+      labels: class that each was reconstructed for.
       confidence: confidence level of each interval, in (0, 1).
+      cluster: cluster of each reconstruction, such as its class, within which reconstructions are
+        dependent; None: all are independent, such as one for each class.
 
     Returns:
       The shares. A class with the logit of the label counts as above it, so that a classifier
@@ -291,11 +293,12 @@ def reidentification(
     _check.same_length(logits=array, labels=classes)
     of_label = np.take_along_axis(array, classes[:, None].astype(int), axis=1)
     num_above = (array >= of_label).sum(axis=1) - 1  # without the label itself
-    top_5 = intervals.share(num_above < 5, confidence=confidence) if num_classes > 5 else None
+
+    def share(ranks: int) -> Share:
+        return intervals.share(num_above < ranks, confidence=confidence, cluster=cluster)
+
     return Reidentification(
-        top_1=intervals.share(num_above < 1, confidence=confidence),
-        top_5=top_5,
-        num_classes=num_classes,
+        top_1=share(1), top_5=share(5) if num_classes > 5 else None, num_classes=num_classes
     )
 
 

@@ -39,7 +39,7 @@ class Auc(NamedTuple):
 
 
 class Share(NamedTuple):
-    """A share of independent trials, or the difference of two shares, with its interval.
+    """A share of trials, or the difference of two shares of the same trials, with its interval.
 
     value: share of the sample.
     lower, upper: two-sided interval of the probability.
@@ -50,18 +50,27 @@ class Share(NamedTuple):
     upper: float
 
 
-def share(successes: Bool[np.ndarray, " n"], *, confidence: float) -> Share:
-    """Computes the share of successful trials with its Clopper-Pearson interval.
+def share(
+    successes: Bool[np.ndarray, " n"],
+    *,
+    confidence: float,
+    cluster: Shaped[np.ndarray, " n"] | None = None,
+) -> Share:
+    """Computes the share of successful trials with its interval.
+
+    The interval is that of Clopper and Pearson, or that of Korn and Graubard for clusters.
 
     Args:
-      successes: whether each independent trial succeeded.
+      successes: whether each trial succeeded.
       confidence: confidence level of the interval, in (0, 1).
+      cluster: cluster of each trial, such as the person, within which trials are dependent; None:
+        all trials are independent.
 
     Returns:
       The share and its interval.
 
     Raises:
-      ValueError: if confidence is not in (0, 1) or there are no trials.
+      ValueError: if confidence is not in (0, 1), the lengths differ, or there are no trials.
 
     Example:
       >>> import numpy as np
@@ -73,22 +82,40 @@ def share(successes: Bool[np.ndarray, " n"], *, confidence: float) -> Share:
     if not len(successes):
         raise ValueError("Expected at least one trial, got none.")
     count, trials = int(successes.sum()), len(successes)
-    lower, upper = clopper_pearson(count, trials, confidence=confidence)
+    if cluster is None:
+        lower, upper = clopper_pearson(count, trials, confidence=confidence)
+    else:
+        _check.same_length(successes=successes, cluster=cluster)
+        lower, upper = korn_graubard(successes, cluster, confidence=confidence)
     return Share(count / trials, float(lower), float(upper))
 
 
 def paired_difference(
-    first: Bool[np.ndarray, " n"], second: Bool[np.ndarray, " n"], *, confidence: float
+    first: Bool[np.ndarray, " n"],
+    second: Bool[np.ndarray, " n"],
+    *,
+    confidence: float,
+    cluster: Shaped[np.ndarray, " n"] | None = None,
 ) -> Share:
     """Computes the difference of two shares of the same trials with its interval.
 
-    Wald's interval after 1/2 has been added to each of the four counts of the pairs. Its coverage
-    is near the confidence level also for few discordant pairs, where that of Wald is too low.
+    With the shares p and q of the trials in which only the first or only the second method
+    succeeded, and the intervals (l, u) and (l', u') of `share` for them, the lower end is
+
+        p - q - sqrt((p - l)^2 + (u' - q)^2 - 2 r (p - l) (u' - q)),
+
+    where r is the correlation of the estimates of p and q if their true values are l and u'; the
+    upper end exchanges the methods. At confidence 0.95 and 20, 50 or 200 independent trials, the
+    coverage is at least 0.953 for all p and q of a grid, also for few discordant pairs, where that
+    of Wald, Agresti and Min (0.85) or Tango (0.91) is lower.
 
     Args:
-      first: whether the first method succeeded in each independent trial.
+      first: whether the first method succeeded in each trial.
       second: whether the second method did.
       confidence: confidence level of the interval, in (0, 1).
+      cluster: cluster of each trial, such as the person, within which trials are dependent; None:
+        all trials are independent. A correlation between clusters below r replaces r. The coverage
+        is then approximate, and lower if few clusters of very different sizes are discordant.
 
     Returns:
       The share of the first minus that of the second, in [-1, 1], and its interval.
@@ -97,7 +124,10 @@ def paired_difference(
       ValueError: if confidence is not in (0, 1), the lengths differ, or there are no trials.
 
     References:
-      Agresti and Min, Simple Improved Confidence Intervals for Comparing Matched Proportions, 2005.
+      Newcombe, Improved Confidence Intervals for the Difference between Binomial Proportions Based
+      on Paired Data, 1998; Zou and Donner, Construction of Confidence Limits about Effect Measures:
+      a General Approach, 2008. There r is estimated from the sample, and the intervals are those
+      of Wilson.
 
     Example:
       >>> import numpy as np
@@ -105,23 +135,19 @@ def paired_difference(
       >>> first, second = np.arange(50) < 40, np.arange(50) < 30
       >>> result = intervals.paired_difference(first, second, confidence=0.95)
       >>> round(result.value, 2), round(result.lower, 2), round(result.upper, 2)
-      (0.2, 0.08, 0.31)
+      (0.2, 0.07, 0.34)
     """
-    from scipy import special
-
-    _check.open_unit(confidence=confidence)
     _check.same_length(first=first, second=second)
-    n = len(first)
-    if not n:
-        raise ValueError("Expected at least one trial, got none.")
-    only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
-    centre = (only_first - only_second) / (n + 2)
-    variance = ((only_first + only_second + 1) / (n + 2) - centre**2) / (n + 2)
-    half_width = special.ndtri((1 + confidence) / 2) * np.sqrt(variance)
+    only_first, only_second = first & ~second, second & ~first
+    p, q = (
+        share(side, confidence=confidence, cluster=cluster) for side in (only_first, only_second)
+    )
+    correlation = 0.0 if cluster is None else _correlation(only_first, only_second, cluster)
+    value = (int(only_first.sum()) - int(only_second.sum())) / len(first)
     return Share(
-        value=(only_first - only_second) / n,
-        lower=float(max(centre - half_width, -1.0)),
-        upper=float(min(centre + half_width, 1.0)),
+        value=value,
+        lower=max(value - _deviation(p, q, correlation), -1.0),
+        upper=min(value + _deviation(q, p, correlation), 1.0),
     )
 
 
@@ -315,6 +341,28 @@ def delong(scores: Column, is_member: Column, *, confidence: float) -> Auc:
     """
     members, nonmembers = _check.split_by_membership(scores, is_member)
     return Auc(*_delong.interval(members, nonmembers, confidence=confidence))
+
+
+def _deviation(p: Share, q: Share, correlation: float) -> float:
+    """Returns how far p - q may lie below its estimate."""
+    below, above = p.value - p.lower, q.upper - q.value
+    # Counts of a multinomial distribution with probabilities a and b have the correlation
+    # -sqrt(a b / ((1 - a) (1 - b))), which is -1 at a + b = 1.
+    of_counts = -1.0
+    if p.lower + q.upper < 1:
+        of_counts = -np.sqrt(p.lower * q.upper / ((1 - p.lower) * (1 - q.upper)))
+    r = min(correlation, of_counts)
+    return float(np.sqrt(below**2 + above**2 - 2 * r * below * above))
+
+
+def _correlation(
+    first: Bool[np.ndarray, " n"], second: Bool[np.ndarray, " n"], cluster: Shaped[np.ndarray, " n"]
+) -> float:
+    """Estimates the correlation of two shares from their deviations by cluster."""
+    _, code = np.unique(cluster, return_inverse=True)
+    x, y = (np.bincount(code, weights=side - side.mean()) for side in (first, second))
+    scale = np.sqrt((x @ x) * (y @ y))
+    return float(x @ y / scale) if scale > 0 else 0.0
 
 
 def _counts(

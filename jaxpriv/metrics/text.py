@@ -34,7 +34,8 @@ def bleu(translations: Sequence[str], references: Sequence[str]) -> Bleu:
       The score.
 
     Raises:
-      ValueError: if lengths differ, there are no sentences, or sacrebleu is not installed.
+      ValueError: if lengths differ, there are no sentences, an argument is one text rather than a
+        sequence of sentences, or sacrebleu is not installed.
 
     References:
       Papineni et al., BLEU: a Method for Automatic Evaluation of Machine Translation, 2002.
@@ -44,6 +45,9 @@ def bleu(translations: Sequence[str], references: Sequence[str]) -> Bleu:
       >>> round(bleu(["the cat sat on the mat"], ["the cat sat on a mat"]).score, 1)
       53.7
     """
+    for name, sentences in (("translations", translations), ("references", references)):
+        if isinstance(sentences, str):
+            raise ValueError(f"Expected a list of sentences as {name}, got one text.")
     _check.same_length(translations=translations, references=references)
     if not translations:
         raise ValueError("Expected at least one translation, got none.")

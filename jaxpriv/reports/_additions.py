@@ -107,7 +107,7 @@ def inversion(
       `inversion` and `no_inversion` of the report.
     """
     assert records.is_held_out is not None
-    reason = _inversion.missing(records.pool.x, records.is_held_out)
+    reason = _inversion.missing(records.pool.x, records.pool.y, records.is_held_out)
     if reason is not None:
         return {"inversion": None, "no_inversion": reason}
     record_key, invert_key = jax.random.split(key)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, PRNGKeyArray
 
-from jaxpriv import _keys
+from jaxpriv import _keys, units
 from jaxpriv.attacks import attribute
 from jaxpriv.attacks.evidence import Evidence, Predict
 from jaxpriv.data import Dataset
@@ -129,6 +129,8 @@ def measure(
     evidence: Evidence,
     is_member: Bool[np.ndarray, " n"],
     sensitive: Sensitive,
+    *,
+    unit: units.Units,
 ) -> findings.AttributeInference:
     """Queries a model with every value of the column, and measures the guesses.
 
@@ -137,6 +139,7 @@ def measure(
       evidence: evidence with inputs, labels and `predict`.
       is_member: true membership.
       sensitive: the column.
+      unit: unit of each record; the records of a group or class are dependent.
 
     Returns:
       The findings, with equal probabilities of the values as prior and with those of imputation.
@@ -156,6 +159,7 @@ def measure(
             sensitive.attribute.values(evidence.inputs),
             is_member=is_member,
             confidence=_CONFIDENCE,
+            unit_id=None if unit.are_records else unit.index,
         )
         attacks.append(
             findings.AttributeAttack(

@@ -56,7 +56,7 @@ class _Images:
         is_held_out: Bool[np.ndarray, " n"],
     ) -> None:
         """Draws the classes, from those with training images and held-out images."""
-        self.candidates = np.intersect1d(labels[~is_held_out], labels[is_held_out])
+        self.candidates = _candidates(labels, is_held_out)
         is_training, is_held_out = (
             side & np.isin(labels, self.candidates) for side in (~is_held_out, is_held_out)
         )
@@ -73,12 +73,20 @@ class _Images:
     def reidentify(
         self, pictures: Shaped[np.ndarray, "k h w c"], labels: Int[np.ndarray, " k"]
     ) -> metrics.image.Reidentification:
-        """Assigns pictures to the candidate with the most correlated held-out image."""
+        """Assigns pictures to the candidate with the most correlated held-out image.
+
+        Pictures of one class are dependent.
+        """
         correlation = _standardised(pictures) @ _standardised(self.held_out).T
         of = self.held_out_labels
         logits = np.stack([correlation[:, of == c].max(axis=1) for c in self.candidates], axis=1)
         positions = np.searchsorted(self.candidates, labels)
-        return metrics.image.reidentification(logits, positions, confidence=_CONFIDENCE)
+        return metrics.image.reidentification(
+            logits,
+            positions,
+            confidence=_CONFIDENCE,
+            cluster=None if len(np.unique(labels)) == len(labels) else labels,
+        )
 
     def nearest(
         self, pictures: Shaped[np.ndarray, "k h w c"], distance: metrics.image.Distance
@@ -108,13 +116,28 @@ class _Images:
         )
 
 
-def missing(x: Shaped[np.ndarray, "n ..."], is_held_out: Bool[np.ndarray, " n"]) -> str | None:
+def missing(
+    x: Shaped[np.ndarray, "n ..."],
+    labels: Int[np.ndarray, " n"],
+    is_held_out: Bool[np.ndarray, " n"],
+) -> str | None:
     """Returns what the records lack for an inversion of their models, as a phrase."""
     if not _pictures.are_pictures(x):
         return "the records are not images"
     if not 0 <= x.min() <= x.max() <= 1:
         return "the pixels are not in [0, 1]"
-    return None if is_held_out.any() else "no class has two images"
+    num_candidates = len(_candidates(labels, is_held_out))
+    # Guessing among one class is always right, and one reconstruction has no interval.
+    if num_candidates < 2:
+        return f"{'only one' if num_candidates else 'no'} class has two images"
+    return None
+
+
+def _candidates(
+    labels: Int[np.ndarray, " n"], is_held_out: Bool[np.ndarray, " n"]
+) -> Int[np.ndarray, " c"]:
+    """Returns the classes with training images and held-out images."""
+    return np.intersect1d(labels[~is_held_out], labels[is_held_out])
 
 
 def invert(

@@ -378,7 +378,11 @@ def examine(
                 attribute=None
                 if sensitive is None
                 else _attribute.measure(
-                    _keys.named(attack_key, "sensitive"), evidence, subject.is_member, sensitive
+                    _keys.named(attack_key, "sensitive"),
+                    evidence,
+                    subject.is_member,
+                    sensitive,
+                    unit=unit,
                 ),
             )
         )

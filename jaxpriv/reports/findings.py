@@ -484,7 +484,7 @@ class AttributeInference:
     column: name of the column.
     num_values: number of values that it has in the data.
     num_population: number of records, which no model was trained on, that imputation learns from.
-    confidence: confidence of each interval.
+    confidence: confidence of each interval; the records of a group or class are dependent.
     """
 
     column: str

@@ -1,5 +1,6 @@
 """Attribute inference is Bayes' rule, and its gain over imputation is what the model adds."""
 
+import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 import pytest
@@ -48,6 +49,83 @@ def test_queries_replace_the_attribute_alone():
     np.testing.assert_array_equal(COLOUR.without(inputs), inputs[:, :1])
     age = attribute.Attribute.number(0, [20, 30.5])
     assert age.values(np.array([[30.5, 1.0], [20.0, 2.0]])).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("codes", "entry", "value"),
+    [
+        ([0, 1], np.nan, None),
+        ([0, 1], np.inf, None),
+        ([0, 1], 1 + 1e-5, None),
+        ([1e-7, 2e-7], 5e-7, None),
+        ([1e-7, 2e-7], 2e-7, 1),
+        ([100.1, 1e4], np.float32(100.1), 0),
+        ([1e8, 1e8 + 1], 1e8 + 0.5, None),
+        ([1e8, 1e8 + 1], 1e8 + 1, 1),
+    ],
+)
+def test_entries_have_a_value_only_at_its_code(codes, entry, value):
+    inputs = np.array([[codes[0]], [entry]], np.float64)
+    numbers = attribute.Attribute.number(0, codes)
+    if value is not None:
+        assert numbers.values(inputs).tolist() == [0, value]
+        return
+    with pytest.raises(ValueError, match=r"columns \[0\], got .* in record 1\.") as caught:
+        numbers.values(inputs)
+    assert "\n" not in str(caught.value)
+
+
+def test_entries_of_several_columns_are_compared_in_each():
+    size = attribute.Attribute(columns=(0, 1), codes=np.array([[0.0, 1e6], [1.0, 1e6]]))
+    assert size.values(np.array([[1.0, 1e6], [0.0, 1e6]])).tolist() == [1, 0]
+    with pytest.raises(ValueError, match="in record 0"):
+        size.values(np.array([[0.01, 1e6]]))
+    with pytest.raises(ValueError, match="in record 0"):
+        size.values(np.array([[0, 1e6 + 1]]))
+
+
+def test_narrow_floats_are_read_and_queried_up_to_their_rounding():
+    age = attribute.Attribute.number(0, [20, 30.1])
+    inputs = np.array([[30.1], [20.0]], np.float16)
+    assert age.values(inputs).tolist() == [1, 0]
+    np.testing.assert_array_equal(age.queries(inputs)[0], np.array([[20], [30.1]], np.float16))
+    assert age.values(np.array([[20], [20]])).tolist() == [0, 0]
+    jax_inputs = jnp.asarray(inputs, jnp.bfloat16)
+    assert age.values(jax_inputs).tolist() == [1, 0]
+    assert age.queries(jax_inputs).dtype == jnp.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("codes", "dtype", "message"),
+    [
+        (
+            [0, 0.5, 1],
+            np.int64,
+            r"a type that represents the codes, got int64 and the code \[0.5\]",
+        ),
+        ([-1, 1], np.uint8, r"got uint8 and the code \[-1.0\]"),
+        ([1, 300], np.uint8, r"got uint8 and the code \[300.0\]"),
+        ([0, 2], np.bool_, r"got bool and the code \[2.0\]"),
+        ([0, 1e5], np.float16, r"got float16 and the code \[100000.0\]"),
+        ([1e8, 1e8 + 1], np.float32, "Expected codes that differ .* got float32"),
+    ],
+)
+def test_queries_that_would_round_the_codes_are_refused(codes, dtype, message):
+    numbers = attribute.Attribute.number(1, codes)
+    inputs = np.array([[3, 1]]).astype(dtype)
+    with pytest.raises(ValueError, match=message) as caught:
+        numbers.queries(inputs)
+    assert "\n" not in str(caught.value)
+    if np.issubdtype(dtype, np.floating):
+        with pytest.raises(ValueError, match=message):
+            numbers.values(inputs)
+
+
+def test_integers_are_queried_with_whole_codes():
+    numbers = attribute.Attribute.number(1, [1, 255])
+    queries = numbers.queries(np.array([[3, 1]], np.uint8))
+    assert queries.dtype == np.uint8
+    assert queries.tolist() == [[[3, 1], [3, 255]]]
 
 
 @pytest.mark.parametrize("prior", [None, "marginal", "of each record"])
@@ -238,7 +316,45 @@ def test_the_gain_counts_members_and_nonmembers_apart():
     assert gains.members.accuracy[1:] == pytest.approx((interval.low, interval.high))
 
 
+@pytest.mark.parametrize("size", [1, 5, 20])
+def test_intervals_of_dependent_records_cover_at_their_confidence(size):
+    """The records of a person are identical, and the model adds nothing to imputation."""
+    rng = np.random.default_rng(0)
+    people, repetitions = 60, 150
+    person = np.repeat(np.arange(people), size)
+    is_member = person % 2 == 0
+    hits = np.zeros((2, 3))
+    for _ in range(repetitions):
+        u = rng.random(people)[person]
+        values = np.zeros(people * size, int)
+        attack, imputed = np.eye(2)[(u < 0.4).astype(int)], np.eye(2)[(u > 0.6).astype(int)]
+        for i, unit_id in enumerate((person, None)):
+            members = attribute.measure(
+                attack, imputed, values, is_member=is_member, confidence=0.95, unit_id=unit_id
+            ).members
+            for j, truth in enumerate((0.6, 0.6, 0.0)):
+                hits[i, j] += members[j].lower <= truth <= members[j].upper
+    chance = 3 * np.sqrt(0.95 * 0.05 / repetitions)
+    assert (hits[0] / repetitions > 0.95 - chance).all()
+    if size > 1:
+        assert (hits[1] / repetitions < 0.95 - chance).all()
+
+
 N = {"logits": np.zeros((4, 3, 2)), "labels": np.zeros(4, int)}
+SHADOWS = {
+    "shadow_logits": np.zeros((2, 4, 3, 2)),
+    "labels": np.zeros(4, int),
+    "values": np.arange(4) % 3,
+    "shadow_is_member": np.ones((2, 4), bool),
+    "log_prior": np.zeros((4, 3)),
+}
+APPLIED = {
+    "fitted": attribute.Fitted(1.0, 1.0, 1.0),
+    "logits": np.zeros((4, 3, 2)),
+    "labels": np.zeros(4, int),
+    "shadow_logits": np.zeros((2, 4, 3, 2)),
+    "log_prior": np.zeros((4, 3)),
+}
 GAIN = {
     "log_probabilities": np.zeros((4, 3)),
     "imputed": np.zeros((4, 3)),
@@ -261,6 +377,20 @@ GAIN = {
         ("measure", GAIN | {"values": np.full(4, 3)}, "Expected values in 0..2"),
         ("measure", GAIN | {"imputed": np.zeros((4, 2))}, "Expected scores"),
         ("measure", GAIN | {"confidence": 0.0}, "Expected 0 < confidence < 1"),
+        (
+            "measure",
+            GAIN | {"is_member": (np.arange(4) % 2)[:, None]},
+            r"Expected is_member of shape \[4\], got \[4, 1\]",
+        ),
+        (
+            "measure",
+            GAIN | {"unit_id": np.arange(3)},
+            r"Expected unit_id of shape \[4\], got \[3\]",
+        ),
+        ("fit", SHADOWS | {"shadow_logits": np.zeros((0, 4, 3, 2))}, "of one model or more, got"),
+        ("fit", SHADOWS | {"shadow_logits": np.zeros((4, 3, 2))}, "Expected shadow_logits"),
+        ("fit", SHADOWS | {"shadow_is_member": np.zeros((2, 4))}, "Expected members of the shadow"),
+        ("apply", APPLIED | {"shadow_logits": np.zeros((0, 4, 3, 2))}, "of one model or more, got"),
     ],
 )
 def test_bad_input_is_one_line(function, arguments, message):

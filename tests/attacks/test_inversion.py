@@ -61,6 +61,15 @@ def test_variation_is_the_sum_over_shifts(channels, radius, decay):
     assert float(value) == pytest.approx(slow_variation(x, radius, decay), rel=1e-5)
 
 
+def test_penalties_of_bytes_are_those_of_their_numbers():
+    pixels = np.array([[0, 1, 0], [2, 0, 255], [1, 0, 0]], np.uint8)[:, :, None]
+    expected = slow_variation(pixels.astype(float), 1, 0.5)
+    for x in (pixels, jnp.asarray(pixels), jnp.asarray(pixels, jnp.int16)):
+        value = inversion.bilateral_total_variation(x, radius=1, decay=0.5)
+        assert float(value) == expected
+    assert float(inversion.l1_norm(jnp.array([-128, 3], jnp.int8))) == 131.0
+
+
 def test_variation_does_not_wrap_round_and_weighs_by_absolute_shifts():
     x = jnp.zeros((3, 3, 1)).at[0, 0].set(1.0)
     # From a corner, the shifts (0, 1), (1, 0) and (1, 1) reach another pixel; (1, -1) does not.

@@ -1,12 +1,13 @@
 """Intervals solve their equations, cover at their confidence, and agree with SciPy."""
 
+import itertools
 import math
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import special, stats
 from sklearn.metrics import roc_auc_score
 
 from jaxpriv.metrics import intervals
@@ -239,30 +240,132 @@ def test_a_proportion_without_variation_is_bounded_by_the_number_of_clusters(val
         intervals.korn_graubard(np.full(0, value), np.zeros(0), confidence=0.95)
 
 
-@pytest.mark.parametrize(("n", "discordant"), [(30, (0.1, 0.02)), (200, (0.1, 0.1))])
-def test_paired_differences_cover_at_their_confidence(n, discordant):
+def discordant(n, only_first, only_second):
+    """Outcomes of n pairs with the given numbers of discordant ones."""
+    pair = np.arange(n)
+    return pair < only_first, (pair >= only_first) & (pair < only_first + only_second)
+
+
+def lowest_coverage(n, most):
+    """Lowest coverage over a grid, by all outcomes of at most `most` discordant pairs.
+
+    More of them count as missed; `grid` has the expected numbers of discordant pairs of each kind.
+    """
+    counts = [(b, c) for b in range(most + 1) for c in range(most + 1 - b)]
+    b, c = np.array(counts).T
+    results = [intervals.paired_difference(*discordant(n, *k), confidence=0.95) for k in counts]
+    lower, upper = (np.array([getattr(x, end) for x in results]) for end in ("lower", "upper"))
+    arrangements = special.gammaln([n + 1])[0] - sum(
+        special.gammaln(k + 1) for k in (b, c, n - b - c)
+    )
+    grid = np.concatenate([np.linspace(0, 4, 21), np.linspace(5, 20, 16)])
+    if most == n:
+        grid = np.union1d(grid, n * np.linspace(0.025, 1, 40))
+    limit = n if most == n else most / 3
+    lowest = 1.0  # 0.85 of Agresti and Min's interval, 0.91 of Tango's at n = 20
+    for p, q in itertools.product(grid / n, grid / n):
+        if (p + q) * n > limit + 1e-9:
+            continue
+        rest = max(0.0, 1 - p - q)
+        chance = np.exp(
+            arrangements + sum(special.xlogy(k, x) for k, x in ((b, p), (c, q), (n - b - c, rest)))
+        )
+        # The ends are rounded, and may be the difference itself.
+        covers = (lower <= p - q + 1e-12) & (p - q <= upper + 1e-12)
+        lowest = min(lowest, chance[covers].sum())
+    return lowest
+
+
+@pytest.mark.parametrize(
+    ("n", "most", "lowest"),
+    oracles.slow_after(
+        3, [(20, 20, 0.9534), (50, 50, 0.9545), (200, 60, 0.9649), (200, 200, 0.9550)]
+    ),
+)
+def test_paired_differences_cover_for_all_shares(n, most, lowest):
+    assert lowest_coverage(n, most) == pytest.approx(lowest, abs=1e-4)
+    assert lowest >= 0.95
+
+
+def test_few_discordant_pairs_have_the_bounds_of_clopper_and_pearson():
+    none = intervals.paired_difference(*discordant(1000, 0, 0), confidence=0.95)
+    bound = 1 - 0.025 ** (1 / 1000)
+    assert none == (0.0, pytest.approx(-bound), pytest.approx(bound))
+    few = intervals.paired_difference(*discordant(500, 7, 0), confidence=0.9)
+    assert few.upper == pytest.approx(intervals.clopper_pearson(7, 500, confidence=0.9)[1])
+    assert few.lower < intervals.clopper_pearson(7, 500, confidence=0.9)[0]
+    # Without concordant pairs the difference is 2 p - 1.
+    ends = intervals.clopper_pearson(14, 20, confidence=0.95)
+    every = intervals.paired_difference(*discordant(20, 14, 6), confidence=0.95)
+    assert every[1:] == pytest.approx([2 * p - 1 for p in ends])
+
+
+@given(st.integers(1, 60).flatmap(lambda n: st.tuples(st.just(n), *[st.integers(0, n)] * 2)))
+def test_paired_differences_are_antisymmetric_and_contain_their_value(counts):
+    n, b, c = counts
+    first, second = discordant(n, b, min(c, n - b))
+    result = intervals.paired_difference(first, second, confidence=0.9)
+    assert -1 <= result.lower <= result.value <= result.upper <= 1
+    mirrored = intervals.paired_difference(second, first, confidence=0.9)
+    assert mirrored == (-result.value, -result.upper, -result.lower)
+    # One person for each pair: the variance between persons divides by n - 1.
+    if n > 1:
+        people = intervals.paired_difference(first, second, confidence=0.9, cluster=np.arange(n))
+        assert people.lower <= result.lower + 1e-9
+        assert people.upper >= result.upper - 1e-9
+
+
+def test_many_pairs_have_the_interval_of_wald():
+    n, b, c = 200_000, 30_000, 20_000
+    result = intervals.paired_difference(*discordant(n, b, c), confidence=0.95)
+    half = 1.959964 * math.sqrt((b + c) / n - ((b - c) / n) ** 2) / math.sqrt(n)
+    assert result[1:] == pytest.approx((result.value - half, result.value + half), abs=0.02 * half)
+
+
+@pytest.mark.parametrize(("p", "q"), [(0.2, 0.1), (0.04, 0.0)])
+@pytest.mark.parametrize("size", [1, 5, 20])
+def test_paired_differences_of_people_cover_at_their_confidence(p, q, size):
+    """All records of a person have the same outcome."""
     rng = np.random.default_rng(0)
-    only_first, only_second = discordant
-    hits, widths = 0, []
-    for _ in range(1000):
-        u = rng.random(n)
-        both = u > 0.5
-        first = both | (u < only_first)
-        second = both | ((u >= only_first) & (u < only_first + only_second))
-        result = intervals.paired_difference(first, second, confidence=0.95)
-        assert result.value == pytest.approx(first.mean() - second.mean())
-        hits += result.lower <= only_first - only_second <= result.upper
-        widths.append(result.upper - result.lower)
-    assert 930 <= hits <= 990
-    # No wider than two separate intervals would make it, by a margin.
-    apart = [intervals.share(x, confidence=0.95) for x in (first, second)]
-    assert np.mean(widths) < 0.8 * sum(x.upper - x.lower for x in apart)
+    people, repetitions = 40, 300
+    person = np.repeat(np.arange(people), size)
+    hits = np.zeros(2)
+    for _ in range(repetitions):
+        u = rng.random(people)[person]
+        first, second = u < p, u > 1 - q
+        for i, cluster in enumerate((person, None)):
+            result = intervals.paired_difference(first, second, confidence=0.95, cluster=cluster)
+            hits[i] += result.lower <= p - q <= result.upper
+    chance = 3 * math.sqrt(0.95 * 0.05 / repetitions)
+    assert hits[0] / repetitions > 0.95 - chance
+    if size > 1:
+        assert hits[1] / repetitions < 0.95 - chance
+
+
+def test_a_positive_correlation_between_people_does_not_narrow_the_interval():
+    """Each person has records of both kinds, so that the difference hardly varies."""
+    first, second = discordant(10, 1, 1)
+    first, second = (np.tile(np.concatenate([x, 0 * x]), 15) > 0 for x in (first, second))
+    people = np.arange(300) // 10
+    result = intervals.paired_difference(first, second, confidence=0.95, cluster=people)
+    shares = [intervals.share(x, confidence=0.95, cluster=people) for x in (first, second)]
+    apart = math.hypot(shares[0].value - shares[0].lower, shares[1].upper - shares[1].value)
+    assert result.lower < -apart
+
+
+def test_one_person_leaves_the_difference_open():
+    first, second = discordant(10, 6, 1)
+    result = intervals.paired_difference(first, second, confidence=0.95, cluster=np.zeros(10))
+    assert result == (0.5, -1.0, 1.0)
 
 
 def test_shares_are_those_of_clopper_pearson():
     successes = np.arange(12) % 3 == 0
     result = intervals.share(successes, confidence=0.9)
     assert result == (4 / 12, *intervals.clopper_pearson(4, 12, confidence=0.9))
+    people = np.arange(12) // 2
+    result = intervals.share(successes, confidence=0.9, cluster=people)
+    assert result == (4 / 12, *intervals.korn_graubard(successes, people, confidence=0.9))
     none = np.zeros(0, bool)
     with pytest.raises(ValueError, match="at least one trial"):
         intervals.share(none, confidence=0.9)

@@ -41,6 +41,9 @@ def test_no_sentences_and_unequal_numbers_are_refused(monkeypatch):
         text.bleu([], [])
     with pytest.raises(ValueError, match="references"):
         text.bleu(["a"], [])
+    for sides, name in ((("abc", "abd"), "translations"), ((["abc"], "a"), "references")):
+        with pytest.raises(ValueError, match=f"Expected a list of sentences as {name}, got one"):
+            text.bleu(*sides)
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics.bleu", None)
     with pytest.raises(ValueError, match=r"pip install 'jaxpriv\[text\]'"):
         text.bleu(["a"], ["a"])

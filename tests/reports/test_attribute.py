@@ -6,10 +6,19 @@ import jax
 import numpy as np
 import pytest
 
-from jaxpriv import data, reports
+from jaxpriv import data, reports, units
 from jaxpriv.attacks import attribute
 from jaxpriv.attacks.evidence import Evidence
-from jaxpriv.reports import _annex, _attribute, _inference_wording, _score_files, partition
+from jaxpriv.metrics import intervals
+from jaxpriv.reports import (
+    _annex,
+    _attribute,
+    _inference_wording,
+    _score_files,
+    assembly,
+    partition,
+    subjects,
+)
 from jaxpriv.reports.settings import Settings
 from tests.reports import examples
 
@@ -59,7 +68,7 @@ def test_a_model_that_memorises_gains_for_members_only(prepared, monkeypatch):
     records, sensitive = prepared
     monkeypatch.setattr(_attribute, "_BLOCK_ROWS", 100)  # blocks that do not divide the records
     evidence = memorising(records, strength=20.0)
-    inferred = _attribute.measure(KEY, evidence, records.is_member, sensitive)
+    inferred = _attribute.measure(KEY, evidence, records.is_member, sensitive, unit=records.units)
     assert (inferred.column, inferred.num_values) == ("ward", VALUES)
     assert inferred.num_population == len(records.population)
     equal, imputed = inferred.attacks
@@ -82,12 +91,49 @@ def test_a_model_that_memorises_gains_for_members_only(prepared, monkeypatch):
 def test_a_model_that_ignores_its_inputs_adds_nothing(prepared):
     records, sensitive = prepared
     evidence = memorising(records, strength=0.0)
-    inferred = _attribute.measure(KEY, evidence, records.is_member, sensitive)
+    inferred = _attribute.measure(KEY, evidence, records.is_member, sensitive, unit=records.units)
     imputed = inferred.attacks[1]
     assert (imputed.members.gain, imputed.nonmembers.gain) == (0.0, 0.0)
     (entry,) = examples.make_entries(leak=1.0)
     sentence = _inference_wording.attribute_sentence(dataclasses.replace(entry, attribute=inferred))
     assert "no attack is measurably better than imputation on members" in sentence
+
+
+@pytest.mark.parametrize("kind", ["group", "class"])
+def test_the_records_of_a_unit_are_dependent(prepared, kind):
+    records, sensitive = prepared
+    evidence = memorising(records, strength=1.0)
+    n = len(records.is_member)
+    # Members and non-members alternate within blocks of 20, one unit each.
+    place = np.zeros(n, int)
+    for side in (records.is_member, ~records.is_member):
+        place[side] = np.arange(side.sum()) // 10
+    unit = units.of_records(n, kind=kind, group=place, labels=place)
+    subject = subjects.Subject("A model", evidence, records.is_member, None, None)
+    (entry,) = assembly.examine(
+        KEY,
+        subject,
+        defences=(),
+        attacks=examples.cheap_attacks(),
+        unit=units.groups(2 * place + records.is_member),
+        delta=1e-5,
+        relation="add_or_remove_one",
+        sensitive=sensitive,
+    )
+    for inferred in (
+        _attribute.measure(KEY, evidence, records.is_member, sensitive, unit=unit),
+        entry.attribute,
+    ):
+        attack = inferred.attacks[0]
+        values = sensitive.attribute.values(evidence.inputs)
+        imputed = sensitive.imputed.argmax(axis=1) == values
+        for side, gain in (
+            (records.is_member, attack.members),
+            (~records.is_member, attack.nonmembers),
+        ):
+            assert gain.imputation_interval == intervals.korn_graubard(
+                imputed[side], place[side], confidence=0.95
+            )
 
 
 def test_numbers_with_few_values_are_inferred_as_the_network_sees_them():
@@ -134,7 +180,11 @@ def test_a_value_that_only_one_person_has_cannot_be_imputed():
 def test_the_page_has_a_section_where_a_column_was_inferred(prepared):
     records, sensitive = prepared
     inferred = _attribute.measure(
-        KEY, memorising(records, strength=20.0), records.is_member, sensitive
+        KEY,
+        memorising(records, strength=20.0),
+        records.is_member,
+        sensitive,
+        unit=records.units,
     )
     (entry,) = examples.make_entries(leak=1.0)
     assert "<h2>Attribute inference</h2>" not in reports.render(examples.make_report(entry))

@@ -117,11 +117,23 @@ def test_the_classes_are_bounded(monkeypatch):
         (IMAGES[..., 0], IS_HELD_OUT, "the records are not images"),
         (3 * IMAGES, IS_HELD_OUT, "the pixels are not in [0, 1]"),
         (IMAGES, ~(LABELS >= 0), "no class has two images"),
+        (IMAGES, IS_HELD_OUT & (LABELS == 3), "only one class has two images"),
+        (IMAGES, IS_HELD_OUT & (LABELS < 2), None),
         (IMAGES, IS_HELD_OUT, None),
     ],
 )
 def test_records_that_cannot_be_inverted_are_named(x, held_out, reason):
-    assert _inversion.missing(x, held_out) == reason
+    assert _inversion.missing(x, LABELS, held_out) == reason
+
+
+def test_the_interval_of_the_referee_takes_the_images_of_a_class_as_dependent():
+    images = _inversion._Images(KEY, IMAGES, LABELS, IS_HELD_OUT)
+    # Each class has three training images, and those of half the classes are of another one.
+    shown = np.where(LABELS < CLASSES / 2, LABELS, (LABELS + 1) % CLASSES)[~IS_HELD_OUT]
+    named = images.reidentify(FACES[shown], LABELS[~IS_HELD_OUT]).top_1
+    is_right = shown == LABELS[~IS_HELD_OUT]
+    expected = metrics.intervals.korn_graubard(is_right, LABELS[~IS_HELD_OUT], confidence=0.95)
+    assert named == (0.5, *expected)
 
 
 def test_the_page_and_the_summary_show_the_gallery(inverted):
