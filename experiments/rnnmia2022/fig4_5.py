@@ -4,9 +4,9 @@ Run:       python -m experiments run rnnmia2022/fig4_5 --preset cpu
 Time:      smoke 40 s, cpu 41 min on one core, paper not run yet; resumable by build/translation
 Paper:     recurrent, Multi30K and SATED, 1,000 to 5,000 pairs, 20 epochs: PVMIA above PRMIA at
            every size; on the whole of Multi30K 81.02 % accuracy at BLEU 46.74 (Table 2)
-Ours:      reproduced in part (cpu, 2026-11-29): at 2,000 pairs PVMIA has 82 to 84 % on three RNNs at
-           BLEU 14, PRMIA 80 to 82 %; on transformers 97 to 99 % at BLEU 22, PRMIA 95 to 97 %; PVMIA
-           wins (p = 0.001 and below), but at 500 pairs of the RNN neither does (p = 0.70)
+Ours:      reproduced in part (cpu, 2026-11-29): at 2,000 pairs PVMIA has 82 to 84 % on three RNNs
+           of BLEU 14, PRMIA 80 to 82 %; on transformers of BLEU 22 97 to 99 %, PRMIA 95 to 97 %;
+           PVMIA wins (p = 0.001 and below), but at 500 pairs of the RNN neither does (p = 0.70)
 
 Needs Multi30K in JAXPRIV_DATA. Victim and shadow model are trained on disjoint pairs of equal
 number; the attack learns from up to 1,000 members and non-members of the shadow model and judges

@@ -6,8 +6,8 @@ Time:      smoke 2 min, cpu 19 min on one core after fig2, paper not run yet; re
 Paper:     attack accuracy 99.19 % without protection; 98.74 %, 55.87 %, 50.59 %, 50.00 % and
            50.00 % at k = 100, 10, 1, 0.1 and 0.01, at a return between 0.9095 and 0.8783
 Ours:      not reproduced (cpu, 2026-11-29, N2-S6): 59 % (55 to 63) without protection, 53 to 57 %
-           at every k for the attack as trained and 55 to 59 % for one that averages 16 or 64 answers;
-           the return is 0.90 to 0.91 at every k; epsilon of an episode is 181 (k 0.01) to 319 (100)
+           at every k for the attack as trained and 55 to 59 % for one that averages 16 or 64
+           answers; the return is 0.90 to 0.91; epsilon of an episode is 181 (k 0.01) to 319 (100)
 
 The agent acts on an answer of the mechanism in place of its policy. `as trained` is the attack
 network that learned from undefended shadow agents; the adaptive ones learn from shadow agents with
