@@ -19,7 +19,8 @@ from jaxpriv.reports import _networks, _score_files, findings
 from jaxpriv.reports.partition import Partition
 from jaxpriv.reports.settings import Settings
 
-_CONFIDENCE = 0.95
+_CONFIDENCE = 0.975
+"""Confidence of each interval: the page concludes from the better of two attacks, see `_TITLES`."""
 
 MAX_VALUES = 50
 """Largest number of values of a sensitive column; each record is queried with all of them."""

@@ -484,7 +484,8 @@ class AttributeInference:
     column: name of the column.
     num_values: number of values that it has in the data.
     num_population: number of records, which no model was trained on, that imputation learns from.
-    confidence: confidence of each interval; the records of a group or class are dependent.
+    confidence: confidence of each interval, 1 - 0.05/k for k attacks; the records of a group or
+      class are dependent.
     """
 
     column: str

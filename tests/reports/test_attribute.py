@@ -81,7 +81,7 @@ def test_a_model_that_memorises_gains_for_members_only(prepared, monkeypatch):
     logits = np.stack([evidence.predict(None, rows) for rows in queries])
     scores = attribute.from_predictions(logits, evidence.labels, log_prior=sensitive.imputed)
     gains = attribute.measure(
-        scores, sensitive.imputed, values, is_member=records.is_member, confidence=0.95
+        scores, sensitive.imputed, values, is_member=records.is_member, confidence=0.975
     )
     for side, expected in zip((imputed.members, imputed.nonmembers), gains, strict=True):
         assert side.gain_interval == (expected.gain.lower, expected.gain.upper)
@@ -132,7 +132,7 @@ def test_the_records_of_a_unit_are_dependent(prepared, kind):
             (~records.is_member, attack.nonmembers),
         ):
             assert gain.imputation_interval == intervals.korn_graubard(
-                imputed[side], place[side], confidence=0.95
+                imputed[side], place[side], confidence=0.975
             )
 
 
