@@ -13,6 +13,7 @@ from experiments import (
     translation_tables,
 )
 from experiments.benchmarks import seq2seq
+from experiments.rnnmia2022 import table2
 from jaxpriv.attacks import sequence
 
 PIECE = translation.SMOKE
@@ -221,3 +222,13 @@ def test_the_balanced_accuracy_weighs_both_sides_alike():
     assert mean == pytest.approx(0.75)
     assert low < 0.65
     assert 0.85 < high < 1
+
+
+@pytest.mark.parametrize(("k", "queries"), [(3.0, 1), (0.01, 4)])
+def test_some_entries_of_an_answer_are_those_of_a_dirichlet_vector(k, queries):
+    p = np.array([0.6, 0.3, 0.0])  # the other entries have 0.1 together
+    n = 40_000
+    drawn = table2.mean_answer(np.random.default_rng(0), np.tile(p, (n, 1, 1)), k, queries)[:, 0]
+    variance = p * (1 - p) / (k + 1) / queries
+    assert (np.abs(drawn.mean(axis=0) - p) <= 4 * np.sqrt(variance / n)).all()
+    np.testing.assert_allclose(drawn.var(axis=0), variance, rtol=0.05)
