@@ -43,6 +43,7 @@ def noised_parameters(*, sigma: float, pairs: int = 0, delta: float = 1e-5) -> D
       Models, 2023, Algorithm 1.
 
     Example:
+      >>> import jax.numpy as jnp
       >>> defence = noised_parameters(sigma=0.01)
       >>> released = defence.release(jax.random.key(0), {"w": jnp.zeros(1000)})
       >>> round(float(released["w"].std()), 3)
@@ -77,6 +78,7 @@ def release(key: PRNGKeyArray, params: Params, *, sigma: float) -> Params:
       ValueError: if sigma is not positive, or a leaf is not of a float type.
 
     Example:
+      >>> import jax.numpy as jnp
       >>> noised = release(jax.random.key(0), jnp.ones(4), sigma=0.1)
       >>> bool(jnp.all(noised != 1))
       True
@@ -94,6 +96,7 @@ class GaussianModule(NamedTuple):
     apply: `apply(params, x)`, the outputs of the model.
 
     Example:
+      >>> import jax.numpy as jnp
       >>> module = GaussianModule.of(
       ...     jax.random.key(0), lambda w, x: w * x, jnp.ones(()), sigma=0.1
       ... )
