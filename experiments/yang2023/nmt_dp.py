@@ -10,7 +10,8 @@ Needs Multi30K and minilm, a folder with the files of a pretrained BERT encoder,
 The encoder is fine-tuned together with a new decoder; English is the language that it was trained
 on. A sentence with its translation is the unit. The French vocabulary is that of the corpus and is
 taken to be public, see `data.Vocabulary`. `auc` is that of the attack by the mean log-probability,
-on members and test sentences; the utility loss is 1 - BLEU / BLEU without privacy.
+on members and on other pairs of their split, since sentences of the test split differ from them;
+`loss` is that on the latter. The utility loss is 1 - BLEU / BLEU without privacy.
 """
 
 import functools
@@ -91,9 +92,13 @@ PRESETS = {
 
 
 class Task(NamedTuple):
-    """Pairs from English to French, the model, and parameters with the pretrained encoder."""
+    """Pairs from English to French, the model, and parameters with the pretrained encoder.
+
+    nonmembers: pairs that were drawn like the members; those for BLEU are of another split.
+    """
 
     members: translation.SentencePair
+    nonmembers: translation.SentencePair
     tested: translation.SentencePair
     words: data.Vocabulary
     model: nn.Module
@@ -116,8 +121,11 @@ def prepare(settings: Settings) -> Task:
     )
     encoded = [_encode(pairs, settings, folder, english, words) for pairs in read]
     order = np.random.default_rng(0).permutation(len(encoded[0].source_length))
-    members = take(encoded[0], order[: settings.size])
-    rest = encoded[1] if split else take(encoded[0], order[settings.size :])
+    members, rest = (
+        take(encoded[0], rows) for rows in (order[: settings.size], order[settings.size :])
+    )
+    nonmembers = take(rest, slice(0, settings.tested))
+    tested = take(encoded[1] if split else rest, slice(0, settings.tested))
     if settings.bert is None:
         bert = models.Bert(num_tokens=len(english), width=4, num_layers=1, num_heads=1, hidden=4)
         pretrained = None
@@ -137,7 +145,7 @@ def prepare(settings: Settings) -> Task:
     params = jax.jit(model.init)(jax.random.key(0), *first[:3])
     if pretrained is not None:
         params = {"params": {**params["params"], "bert": pretrained["params"]}}
-    return Task(members, take(rest, slice(0, settings.tested)), words, model, params)
+    return Task(members, nonmembers, tested, words, model, params)
 
 
 def _encode(
@@ -212,7 +220,8 @@ def _measure(settings: Settings, task: Task, params: Any) -> dict[str, Any]:
     members = take(task.members, slice(0, settings.tested))
     log_probs = _log_probs(task.model)
     scores = [
-        in_blocks(lambda block: log_probs(params, block), pairs) for pairs in (members, task.tested)
+        in_blocks(lambda block: log_probs(params, block), pairs)
+        for pairs in (members, task.nonmembers)
     ]
     is_member = np.repeat([True, False], [len(side) for side in scores])
     auc = intervals.delong(np.concatenate(scores), is_member, confidence=0.95)
