@@ -115,11 +115,7 @@ def _ours(settings: Settings, lstm_units: int) -> dict[str, Any]:
         started = time.perf_counter()
         info = jax.block_until_ready(compiled(key))
         seconds.append(time.perf_counter() - started)
-        counts, means = np.asarray(info.num_episodes), np.asarray(info.mean_return)
-        parts = np.array_split(np.arange(settings.updates), min(NUM_PARTS, settings.updates))
-        returns.append(
-            [float((means[p] * counts[p]).sum() / max(counts[p].sum(), 1)) for p in parts]
-        )
+        returns.append(_by_part(info.mean_return, info.num_episodes))
     return {
         "seconds": float(np.median(seconds)),
         "compile_seconds": compile_seconds,
@@ -140,9 +136,15 @@ def _torch_ac(settings: Settings, lstm_units: int) -> dict[str, Any]:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         result = json.loads(done.stdout.splitlines()[-1])
         seconds.append(result["seconds"])
-        parts = np.array_split(np.asarray(result["returns"]), min(NUM_PARTS, settings.updates))
-        returns.append([float(part.mean()) for part in parts])
+        returns.append(_by_part(result["returns"], result["num_episodes"]))
     return {"seconds": float(np.median(seconds)), "compile_seconds": 0.0, "returns": returns}
+
+
+def _by_part(means: Any, counts: Any) -> list[float]:
+    """Computes the mean return of all episodes of each part, from those of the updates."""
+    means, counts = np.asarray(means, np.float64), np.asarray(counts)
+    parts = np.array_split(np.arange(len(means)), min(NUM_PARTS, len(means)))
+    return [float((means[p] * counts[p]).sum() / max(counts[p].sum(), 1)) for p in parts]
 
 
 def _agreement(first: list[list[float]], second: list[list[float]]) -> float:

@@ -2,7 +2,8 @@
 
 Usage: python -m experiments.benchmarks.ppo_torch ROOMS SIZE MAX_STEPS MAPS UPDATES LSTM_UNITS SEED
 
-Prints one JSON object: seconds of the training, and the mean return of each update.
+Prints one JSON object: seconds of the training, and the mean return and the number of the episodes
+that ended in each update.
 """
 
 import json
@@ -63,6 +64,24 @@ class Agent(nn.Module, torch_ac.RecurrentACModel):
         return decision if self.cell is None else (*decision, memory)
 
 
+class Algorithm(torch_ac.PPOAlgo):
+    """PPO that remembers how many episodes ended in an update; torch-ac forgets it at the end."""
+
+    num_episodes = 0
+    _counter = 0
+
+    @property
+    def log_done_counter(self) -> int:
+        """Number of episodes that have ended in the update so far."""
+        return self._counter
+
+    @log_done_counter.setter
+    def log_done_counter(self, value: int) -> None:
+        if value == 0:
+            self.num_episodes = self._counter
+        self._counter = value
+
+
 def stacked(observations: list[dict[str, Any]], device: Any = None) -> torch.Tensor:
     """Stacks the images of observations."""
     images = np.stack([observation["image"] for observation in observations])
@@ -85,16 +104,20 @@ def main(words: list[str]) -> None:
         envs.append(ReseedWrapper(env, seeds=seeds))
     recurrence = 4 if lstm_units else 1
     agent = Agent(lstm_units)
-    algorithm = torch_ac.PPOAlgo(
+    algorithm = Algorithm(
         envs, agent, recurrence=recurrence, preprocess_obss=lambda obs, device=None: stacked(obs)
     )
-    returns, started = [], time.perf_counter()
+    returns, counts, started = [], [], time.perf_counter()
     for _ in range(updates):
         experiences, logs = algorithm.collect_experiences()
         algorithm.update_parameters(experiences)
-        # The log keeps the last returns where fewer than 16 episodes ended.
-        returns.append(float(np.mean(logs["return_per_episode"])))
-    print(json.dumps({"seconds": time.perf_counter() - started, "returns": returns}))
+        # Where fewer than 16 episodes ended, the log begins with older ones, at first with zeros.
+        count = algorithm.num_episodes
+        ended = logs["return_per_episode"][-count:] if count else [0.0]
+        returns.append(float(np.mean(ended)))
+        counts.append(count)
+    seconds = time.perf_counter() - started
+    print(json.dumps({"seconds": seconds, "returns": returns, "num_episodes": counts}))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """Appendix A.3 of rnnmia2022: the attack learns from a translation model of another architecture.
 
 Run:       python -m experiments run rnnmia2022/mismatch_nmt --preset cpu
-Time:      smoke 30 s, cpu not run yet (20 minutes on one core after fig4_5, whose models it reads),
-           paper not run yet
+Time:      smoke 30 s, cpu 4 min on one core after fig4_5, whose models it reads, paper not run yet
 Paper:     accuracy above 80 % on Multi30K and SATED on a victim with embedding 300, hidden
            dimension 150 and dropout 0, where the shadow model has 150, 200 and 0.2
-Ours:      not run yet
+Ours:      nearly reproduced (cpu, 2026-11-29, 2,000 pairs of Multi30K): 77 % (76 to 79), 84 % where
+           the shadow model has the architecture of the victim; 94 % (93 to 95) on a transformer
 
 Needs Multi30K in JAXPRIV_DATA.
 """
