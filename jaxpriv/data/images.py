@@ -411,9 +411,10 @@ def augment(
     x = dataset.x
     if x.ndim != 4 or not 0 <= x.min() <= x.max() <= 1:
         raise ValueError(f"Expected images [n, h, w, c] in [0, 1], got shape {list(x.shape)}.")
-    if max_shift != int(max_shift) or max_shift >= min(x.shape[1:3]):
+    if max_shift >= min(x.shape[1:3]):
         raise ValueError(
-            f"Expected a whole max_shift < {min(x.shape[1:3])}, got max_shift={max_shift}."
+            f"Expected max_shift < {min(x.shape[1:3])}, the smaller side of the images, "
+            f"got max_shift={max_shift}."
         )
     parts = [x]
     for _ in range(copies):

@@ -341,8 +341,8 @@ def test_equal_generators_give_equal_copies():
     ("options", "message"),
     [
         ({"copies": 0}, "copies >= 1"),
-        ({"max_shift": 5}, "whole max_shift < 5"),
-        ({"max_shift": 1.5}, "whole max_shift < 5"),
+        ({"max_shift": 5}, "max_shift < 5, the smaller side of the images, got max_shift=5"),
+        ({"max_shift": 1.5}, "whole number for max_shift"),
         ({"max_shift": -1}, "max_shift >= 0"),
         ({"max_brightness": 1.0}, "0 <= max_brightness < 1"),
     ],
