@@ -60,7 +60,7 @@ def non_negative_or_infinite(**values: object) -> None:
 
 
 def positive_int(**values: object) -> None:
-    """Raises ValueError unless every value is an integer >= 1; the float 2.0 is none."""
+    """Raises ValueError unless every value is an integer >= 1; the float 2.0 is not one."""
     for name, value in values.items():
         if _whole_number(name, value) < 1:
             raise ValueError(f"Expected {name} >= 1, got {name}={value}.")

@@ -1,10 +1,12 @@
 """Figure 6 of yang2023, right column: agents whose maps came one after the other.
 
 Run:       python -m experiments run yang2023/rl_fig6 --preset cpu
-Time:      smoke 60 s, cpu not run yet, paper not run yet; resumable by build/agents
+Time:      smoke 60 s, cpu 6 min on one core, paper not run yet; resumable by build/agents
 Paper:     attack accuracy falls for maps that came earlier, and less so for the recurrent agent,
            which memorises maps for longer
-Ours:      not run yet
+Ours:      reproduced in part (cpu, 2026-11-29, N2-S6): recurrent 58 to 65 % on the last five maps,
+           three intervals above 50 %, and near chance on the first eleven; feed-forward near chance
+           throughout (43 to 61 %); little is forgotten of the return
 
 Victims are trained on 16 maps, one after the other. `accuracy` is the balanced accuracy on the maps
 of one place in the order, with a 95 % interval over victims. `return_while_training` is that of the

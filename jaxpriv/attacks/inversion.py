@@ -485,7 +485,7 @@ class Target:
 Run = Callable[[PRNGKeyArray, Target, Integer[Array | np.ndarray, " k"]], Inversion]
 """`run(key, target, labels [k]) -> Inversion`, whose arrays have the leading axis k.
 
-Raises ValueError for labels that are no classes of the target, or if its outputs are NaN.
+Raises ValueError for labels that are not classes of the target, or if its outputs are NaN.
 """
 
 

@@ -168,7 +168,7 @@ def algorithm(
 
     Raises:
       ValueError: if an argument is of the wrong kind, or there are no reference records, or in
-        `init`, if the label of one is no class of the model.
+        `init`, if the label of one is not a class of the model.
 
     Example:
       >>> from jaxpriv import sampling
@@ -227,7 +227,7 @@ def algorithm(
 
 
 def _check_reference_labels(labels: Any, *, num_classes: int) -> None:
-    """Raises ValueError for labels that are no classes; those that are traced are not checked."""
+    """Raises ValueError for labels that are not classes; those that are traced are not checked."""
     if not isinstance(labels, core.Tracer):
         _check.labels(labels, num_classes=num_classes, name="reference labels")
 
