@@ -3,8 +3,8 @@
 Run:       python -m experiments run yang2023/rl_fig7 --preset cpu
 Time:      smoke 60 s, cpu 14 min on one core, paper not run yet; resumable by build/agents
 Paper:     attack accuracy against the clipping epsilon, with shadow agents trained at the same one
-Ours:      clipping does not defend (cpu, 2026-11-29, N2-S6): 62, 67, 59 and 62 % feed-forward and 58,
-           57, 60 and 58 % recurrent at 0.05, 0.1, 0.2 and 0.4, at a return of 0.91 to 0.92
+Ours:      clipping does not defend (cpu, 2026-11-29, N2-S6): 62, 67, 59 and 62 % feed-forward and
+           58, 57, 60 and 58 % recurrent at 0.05, 0.1, 0.2 and 0.4, at a return of 0.91 to 0.92
 
 The smaller epsilon, the smaller the change of the policy in an update. Victims are attacked after
 the last stage of their training; settings are those of rnnmia2022/fig2, with the architectures of
