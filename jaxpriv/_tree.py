@@ -69,12 +69,11 @@ def take(tree: PyTree, indices: Array) -> PyTree:
     return jax.tree.map(lambda leaf: leaf[indices], tree)
 
 
-def num_rows(**trees: PyTree) -> int:
-    """Returns the number of rows of the leaves of a tree, which is passed by name.
+def num_rows(tree: PyTree, *, name: str) -> int:
+    """Returns the number of rows of the leaves; `name` is that of the argument, for the message.
 
     Raises ValueError for no leaves, a leaf without rows, or leaves of different lengths.
     """
-    ((name, tree),) = trees.items()
     shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(tree)]
     if not shapes or not all(shapes) or len({shape[0] for shape in shapes}) > 1:
         got = ", ".join(str(list(shape)) for shape in shapes) or "none"

@@ -22,7 +22,6 @@ for one record or one subclass, given the partition into subclasses, which depen
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax
 import numpy as np
 
 from experiments import common
@@ -102,17 +101,14 @@ def _rows(
     noise_multiplier: float,
 ) -> list[dict[str, Any]]:
     """Trains a model of each seed and attacks it; a row for each attack."""
-    trained = [
-        victims.train(
-            jax.random.key(seed),
-            digits,
-            settings.recipe,
-            protection=protection,
-            noise_multiplier=noise_multiplier,
-            name=name(settings, protection, noise_multiplier, seed),
-        )
-        for seed in range(settings.seeds)
-    ]
+    trained = victims.train_seeds(
+        digits,
+        settings.recipe,
+        protection=protection,
+        noise_multiplier=noise_multiplier,
+        seeds=settings.seeds,
+        name=lambda seed: name(settings, protection, noise_multiplier, seed),
+    )
     accuracies = [victims.accuracy(digits, params) for params in trained]
     shared = {
         "protection": protection,

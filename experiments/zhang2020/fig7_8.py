@@ -18,7 +18,6 @@ build/zhang2020.
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax
 import numpy as np
 
 from experiments import common, figures
@@ -66,19 +65,15 @@ def run(settings: Settings) -> dict[str, Any]:
     )
     rows: list[dict[str, Any]] = []
     for noise_multiplier in settings.noise_multipliers:
-        trained = [
-            victims.train(
-                jax.random.key(seed),
-                digits,
-                settings.recipe,
-                protection="subclass",
-                noise_multiplier=noise_multiplier,
-                name=f"{prefix}-subclass-{noise_multiplier:.4f}-{seed}"
-                if settings.resumable
-                else None,
-            )
-            for seed in range(settings.seeds)
-        ]
+        label = f"{prefix}-subclass-{noise_multiplier:.4f}"
+        trained = victims.train_seeds(
+            digits,
+            settings.recipe,
+            protection="subclass",
+            noise_multiplier=noise_multiplier,
+            seeds=settings.seeds,
+            name=lambda seed, label=label: f"{label}-{seed}" if settings.resumable else None,
+        )
         shared = {
             "noise_multiplier": noise_multiplier,
             "paper_epsilon": PAPER_EPSILONS.get(noise_multiplier),
@@ -89,10 +84,9 @@ def run(settings: Settings) -> dict[str, Any]:
         }
         measured = victims.measure_attacks(digits, referee, trained, settings.attacks)
         rows += [{**shared, **row} for row in measured]
-    correlations = {}
-    for title in settings.attacks:
-        chosen = [row for row in rows if row["attack"] == title]
-        correlations["accuracy"] = rank_correlation(chosen, "accuracies")
+    by_attack = {t: [row for row in rows if row["attack"] == t] for t in settings.attacks}
+    correlations = {"accuracy": rank_correlation(next(iter(by_attack.values())), "accuracies")}
+    for title, chosen in by_attack.items():
         correlations[f"distance, {title}"] = rank_correlation(chosen, "distances")
     return {"data": digits.data_name, "rows": rows, "rank_correlation": correlations}
 

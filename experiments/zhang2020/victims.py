@@ -139,6 +139,29 @@ def train(
     return state.params
 
 
+def train_seeds(
+    images: Images,
+    recipe: Recipe,
+    *,
+    protection: Protection,
+    noise_multiplier: float,
+    seeds: int,
+    name: Callable[[int], str | None],
+) -> list[Any]:
+    """Trains a model for each seed; `name(seed)` is as for `train`."""
+    return [
+        train(
+            jax.random.key(seed),
+            images,
+            recipe,
+            protection=protection,
+            noise_multiplier=noise_multiplier,
+            name=name(seed),
+        )
+        for seed in range(seeds)
+    ]
+
+
 def algorithm(
     images: Images, recipe: Recipe, *, protection: Protection, noise_multiplier: float
 ) -> training.Algorithm:

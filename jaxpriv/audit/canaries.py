@@ -144,7 +144,7 @@ def ordinary(records: Batch) -> Tagged:
       >>> ordinary(np.zeros((2, 3))).tag.tolist()
       [-1, -1]
     """
-    return Tagged(records, np.full(_tree.num_rows(records=records), ORDINARY, np.int32))
+    return Tagged(records, np.full(_tree.num_rows(records, name="records"), ORDINARY, np.int32))
 
 
 def with_inputs(data: Tagged, canaries: Batch, is_member: Bool[np.ndarray, " m"]) -> Tagged:

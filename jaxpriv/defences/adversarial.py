@@ -186,7 +186,7 @@ def algorithm(
     """
     _arguments.check_optimizer(optimizer)
     _arguments.check_sampler(sampler)
-    num_reference = _tree.num_rows(reference=reference)
+    num_reference = _tree.num_rows(reference, name="reference")
     _check.positive_int(reference_records=num_reference)
     if game.weight == 0:
         return training.sgd(functools.partial(_example_loss, predict), optimizer, sampler)

@@ -122,7 +122,7 @@ def sample_pairs(
     """
     _check.positive_int(num_pairs=num_pairs, num_records=num_records, steps=steps)
     _tree.check_float(params)
-    n = _tree.num_rows(data=data)
+    n = _tree.num_rows(data, name="data")
     if n < num_records + 1:
         raise ValueError(f"Expected at least num_records + 1 = {num_records + 1} records, got {n}.")
     draw_key, run_key = jax.random.split(key)

@@ -260,7 +260,7 @@ def _check_stacked(num_models: int, **trees: PyTree) -> None:
 
 
 def _check_members(members: Int[np.ndarray, "m k"], data: PyTree) -> None:
-    n = _tree.num_rows(data=data)
+    n = _tree.num_rows(data, name="data")
     if members.size == 0 or members.min() < 0 or members.max() >= n:
         outside = members[(members < 0) | (members >= n)]
         example = f", got {outside[0]}" if outside.size else ", got none"

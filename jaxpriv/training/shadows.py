@@ -168,7 +168,7 @@ def outputs(
 
 
 def _check_is_member(is_member: np.ndarray, data: PyTree) -> None:
-    n = _tree.num_rows(data=data)
+    n = _tree.num_rows(data, name="data")
     if is_member.dtype != bool or is_member.shape[1:] != (n,) or not is_member.any(axis=1).all():
         raise ValueError(
             f"Expected is_member of bool [models, {n}] with members in every row, "
