@@ -54,7 +54,7 @@ def plots(record: dict[str, Any]) -> dict[str, str]:
             )
             for kind in dict.fromkeys(row["kind"] for row in record["rows"])
         ]
-    return {"time": figures.lines(panels, x="epochs", y="translation")}
+    return {"time": figures.lines(panels, x="epochs", y="Multi30K")}
 
 
 def table(record: dict[str, Any]) -> str:

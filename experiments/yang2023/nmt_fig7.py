@@ -57,7 +57,7 @@ def run(settings: Settings) -> dict[str, Any]:
 def plots(record: dict[str, Any]) -> dict[str, str]:
     """Draws BLEU and accuracies against the penalty."""
     panels = translation_tables.curves(record["rows"], "penalty", "name")
-    return {"penalty": figures.lines(panels, x="L2 penalty", y="translation")}
+    return {"penalty": figures.lines(panels, x="L2 penalty", y="Multi30K")}
 
 
 def table(record: dict[str, Any]) -> str:
