@@ -1,7 +1,7 @@
 """Each defence in one comparison: its accuracy against what adaptive attackers still get.
 
 Run:       python -m experiments run nasr2018/frontier --preset cpu
-Time:      smoke 30 s; cpu 20 min on one core, in pieces; paper some hours on a GPU, estimated
+Time:      smoke 30 s; cpu 16 min on one core, in pieces; paper some hours on a GPU, estimated
 Data:      purchases (cpu), purchase100 (paper)
 Paper:     none; Table 4 has its own attack alone, at 51.6 % for the defence and 67.6 % without
 Ours:      cpu, 2026-11-29: AUC of (a) 0.59 without and 0.54 with the defence at lambda 3, of RMIA
@@ -18,9 +18,8 @@ The attacks on each defence:
 One target for each defence; members and shadow models are random halves of the households of a
 pool, cut to equal numbers of records. Every model has reference records of its own, from a reserve
 on which no model is trained and no attack is judged. The intervals are at 95 %, for one target, by
-a bootstrap over households, since the records of a household are in one half together (those of the
-record were drawn on each side apart). The guarantee of DP-SGD is for one record, and a household
-has 21 in the mean.
+a bootstrap over households, since the records of a household are in one half together. The
+guarantee of DP-SGD is for one record, and a household has 21 in the mean.
 """
 
 import dataclasses
