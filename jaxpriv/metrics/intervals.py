@@ -295,8 +295,10 @@ def korn_graubard(
         raise ValueError("Expected at least one trial, got none.")
     if num_clusters == 1:
         return 0.0, 1.0
-    p, tail = counts.sum() / n, (1 - confidence) / 2
-    deviations = counts - p * sizes
+    total, tail = counts.sum(), (1 - confidence) / 2
+    p = total / n
+    # In whole numbers, so that equal shares have the variance 0 and not that of rounding errors.
+    deviations = (n * counts - total * sizes) / n
     variance = num_clusters / (num_clusters - 1) * (deviations**2).sum() / n**2
     effective = float(num_clusters)
     if variance > 0:
@@ -369,7 +371,8 @@ def _counts(
     successes: ArrayLike, trials: ArrayLike, *, confidence: float
 ) -> tuple[np.ndarray, np.ndarray]:
     _check.open_unit(confidence=confidence)
-    k, n = np.asarray(successes), np.asarray(trials)
+    # Sums of small integer types would wrap round.
+    k, n = np.asarray(successes, np.float64), np.asarray(trials, np.float64)
     if not ((k >= 0) & (k <= n)).all():
         raise ValueError(f"Expected 0 <= successes <= trials, got {successes} of {trials}.")
     return k, n
