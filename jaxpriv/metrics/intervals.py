@@ -317,6 +317,10 @@ def delong(scores: Column, is_member: Column, *, confidence: float) -> Auc:
     non-members below it (ties half) and V of a non-member the share of members above it. Assumes
     that records are independent. O(n log n).
 
+    The interval is approximate, and too narrow for few records on a side. At confidence 0.95 it
+    covers normal scores with AUC 0.5 and 0.9 in 0.93 and 0.89 of the draws for 10 members and 500
+    non-members, in 0.90 and 0.82 for 5 and 200, and AUC 0.5 in 0.78 for 2 and 50.
+
     Args:
       scores: [n] or [n, 1]; higher = more likely a member; -inf ranks lowest, +inf highest.
       is_member: [n] or [n, 1], bool or 0 and 1.
