@@ -101,11 +101,19 @@ def norm(x: Array) -> Float[Array, ""]:
 def power_of_two(x: Array) -> Array:
     """Rounds non-negative numbers to a power of two, 0 and non-finite ones to themselves.
 
-    Division by a power of two is exact.
+    Division by a power of two is exact. The result is at most that of `largest_divisor`.
     """
-    info = jnp.finfo(x.dtype)
-    rounded = jax.lax.reduce_precision(x, exponent_bits=info.nexp, mantissa_bits=0)
-    return jnp.where(jnp.isfinite(x), jnp.minimum(rounded, info.max / 2), x)
+    rounded = jax.lax.reduce_precision(x, exponent_bits=jnp.finfo(x.dtype).nexp, mantissa_bits=0)
+    return jnp.where(jnp.isfinite(x), jnp.minimum(rounded, largest_divisor(x.dtype)), x)
+
+
+def largest_divisor(dtype: np.dtype) -> float:
+    """Returns the largest power of two whose reciprocal is not rounded to 0, 2^126 for float32.
+
+    XLA divides by a number that is broadcast by multiplying with its reciprocal, and the
+    reciprocals of larger numbers are subnormal, which it flushes to 0.
+    """
+    return 2.0 ** (int(jnp.finfo(dtype).maxexp) - 2)
 
 
 def sum_in_widest(terms: Sequence[Array]) -> Array:

@@ -465,6 +465,8 @@ def _records_of_classes(
     labels: Int[Array, " n"], *, num_classes: int, rows: int
 ) -> tuple[Int[Array, "classes rows"], Int[Array, " classes"]]:
     """Lists the records of each class in order, padded with 0, and counts them."""
+    # Counts and positions take negative labels as others; those beyond the last class are left out.
+    labels = jnp.where(labels < 0, num_classes, labels)
     sizes = jnp.bincount(labels, length=num_classes)
     order = jnp.argsort(labels, stable=True)
     position = jnp.arange(len(labels)) - (jnp.cumsum(sizes) - sizes)[labels[order]]

@@ -99,6 +99,21 @@ def test_transforms(keys):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("outside", [-1, -5, 5])
+def test_a_record_of_a_traced_label_outside_the_range_is_in_no_class(outside):
+    """Counted for class 0, it would add record 0, of class 4, to another class."""
+    labels = np.where(np.arange(9) == 1, outside, LABELS)
+
+    @jax.jit
+    def table_and_sizes(labels):
+        sampler = by_class(labels, q=1.0, rows=4)
+        return sampler.table, sampler.sizes
+
+    table, sizes = table_and_sizes(labels)
+    assert sizes.tolist() == [1, 0, 3, 0, 4]
+    assert table.tolist() == [[6, 0, 0, 0], [0] * 4, [2, 3, 5, 0], [0] * 4, [0, 4, 7, 8]]
+
+
 def test_the_event_is_that_of_classes():
     event = by_class().event(noise_multiplier=1.5, steps=7)
     step = dp.PoissonSampledDpEvent(0.4, dp.GaussianDpEvent(1.5))

@@ -137,12 +137,12 @@ def compose(losses: Losses, times: int) -> list[Pmf]:
 
 def delta(pmfs: Sequence[Pmf], epsilon: float) -> float:
     """Computes the largest delta over the directions, at most 1."""
-    return min(1.0, max(_delta(pmf, epsilon) for pmf in pmfs))
+    return min(1.0, max(_delta(pmf, float(epsilon)) for pmf in pmfs))
 
 
 def epsilon(pmfs: Sequence[Pmf], delta: float) -> float:
     """Computes the largest epsilon over the directions; inf for a delta below the resolution."""
-    return max(_epsilon(pmf, delta) for pmf in pmfs)
+    return max(_epsilon(pmf, float(delta)) for pmf in pmfs)
 
 
 def resolution(pmfs: Sequence[Pmf]) -> float:

@@ -169,6 +169,7 @@ def rdp_epsilon(
         raise ValueError("Expected method='pld' for truncated batches, which RDP does not cover.")
     if any(step.noise_multiplier == 0 for step in steps):
         return math.inf
+    delta = float(delta)
     rdp = np.zeros(len(_ORDERS)) + sum(count * _rdp(step) for step, count in steps.items())
     if method == "rdp_classic":
         return float(np.min(rdp + math.log(1 / delta) / (_ORDERS - 1))) if steps else 0.0

@@ -137,8 +137,8 @@ def delta(mechanism: Dirichlet, *, epsilon: float, queries: int = 1) -> float:
     _check.non_negative(epsilon=epsilon)
     _check.positive_int(queries=queries)
     if queries == 1:
-        return float(_curve(mechanism, np.array([epsilon]))[0])
-    value = _composed(mechanism, queries).get_delta_for_epsilon(epsilon)
+        return float(_curve(mechanism, np.array([epsilon], np.float64))[0])
+    value = _composed(mechanism, queries).get_delta_for_epsilon(float(epsilon))
     return min(1.0, float(value) + queries * _FFT_ROUNDING)
 
 
@@ -173,7 +173,7 @@ def epsilon(mechanism: Dirichlet, *, delta: float, queries: int = 1) -> float:
         return math.inf
     if queries == 1:
         return _single_epsilon(mechanism, delta)
-    target = delta - queries * _FFT_ROUNDING
+    target = float(delta) - queries * _FFT_ROUNDING
     if target <= 0:
         return math.inf
     return float(_composed(mechanism, queries).get_epsilon_for_delta(target))
@@ -217,8 +217,9 @@ def delta_of_pair(
         )
     if not math.isclose(sum(p), sum(p_neighbour), rel_tol=1e-9):
         raise ValueError(f"Expected equal sums of p and p_neighbour, got {p} and {p_neighbour}.")
-    entries = [np.array([entry]) for entry in (*p, *p_neighbour)]
-    return float(_pair_curve(np.array([epsilon]), concentration, *entries)[0, 0])
+    entries = [np.array([entry], np.float64) for entry in (*p, *p_neighbour)]
+    epsilons = np.array([epsilon], np.float64)
+    return float(_pair_curve(epsilons, float(concentration), *entries)[0, 0])
 
 
 def calibrate(

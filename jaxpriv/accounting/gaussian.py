@@ -41,6 +41,8 @@ def delta(epsilon: float, *, mu: float) -> float:
     """
     _check.non_negative(epsilon=epsilon)
     _check.positive(mu=mu)
+    # NumPy and JAX compute with scalars of float16 or float32 in their type.
+    epsilon, mu = float(epsilon), float(mu)
     return math.exp(_log_delta(epsilon / mu, mu))
 
 
@@ -69,7 +71,7 @@ def epsilon(delta: float, *, mu: float) -> float:
 
     _check.open_unit(delta=delta)
     _check.positive(mu=mu)
-    target = math.log(delta)
+    mu, target = float(mu), math.log(delta)
     if _log_delta(0.0, mu) <= target:
         return 0.0
     # delta <= Phi(a) <= exp(-a^2/2) with a = mu/2 - epsilon/mu bounds the ratio epsilon/mu.
@@ -104,6 +106,7 @@ def mu(epsilon: float, *, delta: float) -> float:
 
     _check.non_negative(epsilon=epsilon)
     _check.open_unit(delta=delta)
+    epsilon, delta = float(epsilon), float(delta)
     if epsilon == 0:
         return 2 * math.sqrt(2) * float(special.erfinv(delta))
     # delta <= Phi(mu/2 - epsilon/mu), so mu is at least the root of that bound.
@@ -143,7 +146,7 @@ def advantage(mu: float) -> float:
       0.3829
     """
     _check.positive(mu=mu)
-    return math.erf(mu / (2 * math.sqrt(2)))
+    return math.erf(float(mu) / (2 * math.sqrt(2)))
 
 
 def noise_std(epsilon: float, *, delta: float, sensitivity: float) -> float:
@@ -166,7 +169,7 @@ def noise_std(epsilon: float, *, delta: float, sensitivity: float) -> float:
       3.731
     """
     _check.positive(sensitivity=sensitivity)
-    return sensitivity / mu(epsilon, delta=delta)
+    return float(sensitivity) / mu(epsilon, delta=delta)
 
 
 def classical_noise_std(epsilon: float, *, delta: float, sensitivity: float) -> float:
@@ -197,7 +200,7 @@ def classical_noise_std(epsilon: float, *, delta: float, sensitivity: float) -> 
     """
     _check.positive(epsilon=epsilon, sensitivity=sensitivity)
     _check.open_unit(delta=delta)
-    return sensitivity * math.sqrt(2 * math.log(1.25 / delta)) / epsilon
+    return float(sensitivity) * math.sqrt(2 * math.log(1.25 / float(delta))) / float(epsilon)
 
 
 def trade_off(
@@ -227,7 +230,7 @@ def trade_off(
     rate = np.asarray(false_positive_rate, np.float64)
     if not np.all((rate >= 0) & (rate <= 1)):
         raise ValueError("Expected every false_positive_rate in [0, 1].")
-    false_negative_rate = special.ndtr(-special.ndtri(rate) - mu)
+    false_negative_rate = special.ndtr(-special.ndtri(rate) - float(mu))
     return float(false_negative_rate) if false_negative_rate.ndim == 0 else false_negative_rate
 
 

@@ -60,6 +60,7 @@ def group_privacy(epsilon: float, *, delta: float, size: int) -> GroupPrivacy:
     _check.non_negative(epsilon=epsilon)
     _check.closed_unit(delta=delta)
     _check.positive_int(size=size)
+    epsilon = float(epsilon)
     if delta == 0:
         return GroupPrivacy(size * epsilon, 0.0)
     log_delta = math.log(delta) + float(_log_growth(np.array([epsilon]), size)[0])

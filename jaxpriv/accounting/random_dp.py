@@ -159,7 +159,7 @@ def gaussian_module(
     _check.open_unit(delta=delta)
     gamma = failure_probabilities(num_pairs, confidence=0.5).gamma
     if sensitivity == 0:
-        return RandomPrivacy(0.0, delta, gamma)
-    mu = sensitivity / noise_std * (1 + _RELATIVE_ROUNDING)
+        return RandomPrivacy(0.0, float(delta), gamma)
+    mu = float(sensitivity) / float(noise_std) * (1 + _RELATIVE_ROUNDING)
     epsilon = gaussian.epsilon(delta, mu=mu) * (1 + _RELATIVE_ROUNDING)
-    return RandomPrivacy(epsilon, delta, gamma)
+    return RandomPrivacy(epsilon, float(delta), gamma)

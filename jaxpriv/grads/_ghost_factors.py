@@ -91,7 +91,8 @@ def norm(factors: Sequence[Factor]) -> Float[Array, ""]:
     scaled = [_scaled(factor) for factor in factors]
     # After division by the largest, no product of one position is far above 1.
     largest = jnp.max(jnp.concatenate([size.reshape(-1) for _, size in scaled]), initial=0.0)
-    divisor = jnp.where(largest > 0, largest, 1.0)
+    divisor = jnp.minimum(largest, _tree.largest_divisor(largest.dtype))
+    divisor = jnp.where(largest == 0, 1.0, divisor)
     scaled = [(factor, size / divisor) for factor, size in scaled]
     grams = [_gram(factor, share) for factor, share in scaled]
     total = _tree.sum_in_widest([square for square, _ in grams])
@@ -103,7 +104,7 @@ def norm(factors: Sequence[Factor]) -> Float[Array, ""]:
         total = jnp.maximum(total, 0.0) + rounding * (
             16 * jnp.sum(diagonal) + jnp.square(jnp.sum(jnp.sqrt(diagonal)))
         )
-    return largest * jnp.sqrt(total)
+    return divisor * jnp.sqrt(total)
 
 
 def _scaled(factor: Factor) -> tuple[Factor, Float[Array, "*g t"]]:

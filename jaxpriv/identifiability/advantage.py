@@ -110,7 +110,7 @@ def rdp_rho_alpha(rdp_epsilon: float, *, order: float) -> float:
     _check.positive(rdp_epsilon=rdp_epsilon)
     if not (math.isfinite(order) and order > 1):
         raise ValueError(f"Expected order > 1, got order={order}.")
-    return gaussian.advantage(math.sqrt(2 * rdp_epsilon / order))
+    return gaussian.advantage(math.sqrt(2 * float(rdp_epsilon) / float(order)))
 
 
 def general_rho_alpha(epsilon: float, *, delta: float) -> float:
@@ -139,6 +139,7 @@ def general_rho_alpha(epsilon: float, *, delta: float) -> float:
     """
     _check.non_negative_or_infinite(epsilon=epsilon)
     _check.closed_unit(delta=delta)
+    epsilon, delta = float(epsilon), float(delta)
     return math.tanh(epsilon / 2) + 2 * delta * float(special.expit(-epsilon))
 
 
@@ -196,7 +197,7 @@ def proposition_2_rho_alpha(epsilon: float, *, false_positive_rate: float) -> fl
     _check.closed_unit(false_positive_rate=false_positive_rate)
     if false_positive_rate == 0:
         return 0.0
-    return false_positive_rate * (math.expm1(epsilon) if epsilon < 700 else math.inf)
+    return float(false_positive_rate) * (math.expm1(epsilon) if epsilon < 700 else math.inf)
 
 
 def mu_for_advantage(advantage: float) -> float:
@@ -220,4 +221,4 @@ def mu_for_advantage(advantage: float) -> float:
       0.7706
     """
     _check.open_unit(advantage=advantage)
-    return 2 * math.sqrt(2) * float(special.erfinv(advantage))
+    return 2 * math.sqrt(2) * float(special.erfinv(float(advantage)))

@@ -59,7 +59,7 @@ def rho_beta(epsilon: float, *, prior: float = 0.5) -> float:
     """
     _check.non_negative_or_infinite(epsilon=epsilon)
     _check.open_unit(prior=prior)
-    return float(special.expit(epsilon + special.logit(prior)))
+    return float(special.expit(float(epsilon) + special.logit(float(prior))))
 
 
 def epsilon_of_rho_beta(rho: float, *, prior: float = 0.5) -> float:
@@ -89,7 +89,7 @@ def epsilon_of_rho_beta(rho: float, *, prior: float = 0.5) -> float:
     _check.open_unit(rho=rho, prior=prior)
     if rho < prior:
         raise ValueError(f"Expected rho >= prior={prior}, got rho={rho}.")
-    return float(special.logit(rho) - special.logit(prior))
+    return float(special.logit(float(rho)) - special.logit(float(prior)))
 
 
 def odds_in_words(rho: float) -> str:
@@ -148,7 +148,7 @@ def bayes_accuracy(delta_at: Callable[[float], float], *, prior: float) -> float
       0.9013
     """
     _check.open_unit(prior=prior)
-    p = min(prior, 1 - prior)
+    p = min(float(prior), 1 - float(prior))
     return (1 - p) + p * delta_at(math.log((1 - p) / p))
 
 
@@ -200,7 +200,7 @@ def gaussian_loss_tail(epsilon: float, *, mu: float) -> float:
     """
     _check.non_negative(epsilon=epsilon)
     _check.positive(mu=mu)
-    return float(special.ndtr(mu / 2 - epsilon / mu))
+    return float(special.ndtr(float(mu) / 2 - float(epsilon) / float(mu)))
 
 
 def mu_for_belief(rho: float, *, violation_probability: float) -> float:
@@ -230,7 +230,7 @@ def mu_for_belief(rho: float, *, violation_probability: float) -> float:
     _check.open_unit(violation_probability=violation_probability)
     if not 0.5 < rho < 1:
         raise ValueError(f"Expected 0.5 < rho < 1, got rho={rho}.")
-    epsilon, a = epsilon_of_rho_beta(rho), float(special.ndtri(violation_probability))
+    epsilon, a = epsilon_of_rho_beta(rho), float(special.ndtri(float(violation_probability)))
     root = math.sqrt(a * a + 2 * epsilon)
     # The root of mu/2 - epsilon/mu = a, without cancellation.
     return root + a if a > 0 else 2 * epsilon / (root - a)
@@ -293,6 +293,7 @@ def loss_tail(event: "DpEvent", *, epsilon: float, relation: Relation) -> float:
     """
     _check.non_negative(epsilon=epsilon)
     _check.one_of(RELATIONS, relation=relation)
+    epsilon = float(epsilon)
     return _tail_bound(accounting.delta_curve(event, epsilon=epsilon, relation=relation), epsilon)
 
 

@@ -99,6 +99,8 @@ def calibrate_advantage(
 
 
 def _smallest_noise(risk: Callable[[float], float], max_risk: float) -> float:
+    max_risk = float(max_risk)
+
     def excess(log_z: float) -> float:
         value = risk(math.exp(log_z))
         # Clipped, because one far value would bend the interpolation.

@@ -295,8 +295,10 @@ def korn_graubard(
         raise ValueError("Expected at least one trial, got none.")
     if num_clusters == 1:
         return 0.0, 1.0
-    p, tail = counts.sum() / n, (1 - confidence) / 2
-    deviations = counts - p * sizes
+    total, tail = counts.sum(), (1 - confidence) / 2
+    p = total / n
+    # In whole numbers, so that equal shares have the variance 0 and not that of rounding errors.
+    deviations = (n * counts - total * sizes) / n
     variance = num_clusters / (num_clusters - 1) * (deviations**2).sum() / n**2
     effective = float(num_clusters)
     if variance > 0:
@@ -314,6 +316,10 @@ def delong(scores: Column, is_member: Column, *, confidence: float) -> Auc:
     Var[A] = Var[V_members] / m + Var[V_nonmembers] / k, where V of a member is the share of
     non-members below it (ties half) and V of a non-member the share of members above it. Assumes
     that records are independent. O(n log n).
+
+    The interval is approximate, and too narrow for few records on a side. At confidence 0.95 it
+    covers normal scores with AUC 0.5 and 0.9 in 0.93 and 0.89 of the draws for 10 members and 500
+    non-members, in 0.90 and 0.82 for 5 and 200, and AUC 0.5 in 0.78 for 2 and 50.
 
     Args:
       scores: [n] or [n, 1]; higher = more likely a member; -inf ranks lowest, +inf highest.
@@ -369,7 +375,8 @@ def _counts(
     successes: ArrayLike, trials: ArrayLike, *, confidence: float
 ) -> tuple[np.ndarray, np.ndarray]:
     _check.open_unit(confidence=confidence)
-    k, n = np.asarray(successes), np.asarray(trials)
+    # Sums of small integer types would wrap round.
+    k, n = np.asarray(successes, np.float64), np.asarray(trials, np.float64)
     if not ((k >= 0) & (k <= n)).all():
         raise ValueError(f"Expected 0 <= successes <= trials, got {successes} of {trials}.")
     return k, n

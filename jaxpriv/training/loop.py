@@ -89,7 +89,10 @@ def fit(
       key: PRNG key. Reusing it with initial parameters repeats the noise; reusing it with the
         state of an earlier run does not.
       alg: algorithm, such as `dpsgd(...)`.
-      params: initial parameters, or the state of an earlier run to be continued.
+      params: initial parameters, or the state of an earlier run to be continued. A state does not
+        record its run: the guarantee holds if `alg` has done all of its steps, and if `steps` is
+        no smaller than the number that the earlier run planned. Steps of another algorithm, such
+        as one without noise, are counted as steps of `alg`.
       data: pytree with leading axis n, the number of examples of the sampler.
       steps: total number of steps, including those that the state has done.
       budget: limits the number of steps, with a warning if it allows fewer.
@@ -103,8 +106,8 @@ def fit(
 
     Raises:
       ValueError: if an argument is of the wrong kind, the data do not match the sampler, the
-        state is of another algorithm or has done all steps, the budget does not allow one step,
-        or the checkpoints belong to a run with other arguments.
+        state has other arrays than one of `alg` or has done all steps, the budget does not allow
+        one step, or the checkpoints belong to a run with other arguments.
 
     Example:
       >>> import optax

@@ -92,6 +92,25 @@ def test_a_finite_gradient_too_large_to_square_is_clipped(size, shape):
         assert oracles.tree_norm(result.total) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize(("left", "right"), [(1.0, 2e38), (1e-6, 2e38), (1e19, 1.7e19)])
+@pytest.mark.parametrize(("positions", "size"), [(1, 2), (4, 40)])
+def test_a_gradient_near_the_largest_float_does_not_exceed_the_clip_norm(
+    left, right, positions, size
+):
+    """XLA flushes the reciprocals of numbers above 2^126 to 0, and a norm of 0 clips nothing."""
+
+    def loss(w, example, key):
+        x, factor = example
+        return factor * jnp.sum(x @ w)
+
+    x = jnp.zeros((1, positions, size)).at[0, 0].set(left), jnp.full(1, right)
+    for make in (grads.clipped_grad, grads.explicit_clipped_grad):
+        grad = make(loss, clip_norm=1.0)
+        result = jax.jit(grad)(jnp.zeros((size, size)), x, jnp.ones(1, bool), KEY)
+        assert float(result.norms[0]) >= 0.99 * min(left * right * size, 3.4e38)
+        assert oracles.tree_norm(result.total) <= 1 + 1e-5
+
+
 @jax.custom_vjp
 def straight_through(w):
     return jnp.round(w * 4) / 4

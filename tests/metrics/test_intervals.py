@@ -72,6 +72,17 @@ def test_clopper_pearson_takes_arrays_and_numbers():
         assert scalars == (lower[index], upper[index])
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_clopper_pearson_takes_counts_of_small_types(dtype):
+    largest = int(np.iinfo(dtype).max)
+    expected = intervals.clopper_pearson(largest, 1000, confidence=0.95)
+    assert intervals.clopper_pearson(dtype(largest), 1000, confidence=0.95) == expected
+    bounds = intervals.clopper_pearson(
+        np.full(1, largest, dtype), np.array([1000]), confidence=0.95
+    )
+    np.testing.assert_array_equal(np.ravel(bounds), expected)
+
+
 def test_one_sided_bounds_spend_the_whole_error_on_their_side():
     two_sided = intervals.clopper_pearson(7, 20, confidence=0.9)
     assert intervals.clopper_pearson_lower(7, 20, confidence=0.95) == pytest.approx(two_sided[0])
@@ -238,6 +249,14 @@ def test_a_proportion_without_variation_is_bounded_by_the_number_of_clusters(val
     assert intervals.korn_graubard(np.full(9, value), np.zeros(9), confidence=0.95) == (0, 1)
     with pytest.raises(ValueError, match="Expected at least one trial"):
         intervals.korn_graubard(np.full(0, value), np.zeros(0), confidence=0.95)
+
+
+@pytest.mark.parametrize("size", [49, 50, 98, 103])
+def test_clusters_of_equal_shares_have_no_variation_by_rounding(size):
+    """1/49 times 49 is not 1 in float64, and a variance of 1e-34 would count every trial."""
+    successes, cluster = np.arange(5 * size) % size == 0, np.arange(5 * size) // size
+    _, upper = intervals.korn_graubard(successes, cluster, confidence=0.95)
+    assert upper == pytest.approx(special.betaincinv(5 / size + 1, 5 - 5 / size, 0.975))
 
 
 def discordant(n, only_first, only_second):
