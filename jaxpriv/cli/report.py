@@ -63,7 +63,11 @@ def run_report(command: Report, argv: Sequence[str]) -> _common.Answer:
     """
     settings = command.settings
     settings.check_subject()
-    _pages.check(command, command.out, resume=command.resume)
+    inputs = (
+        settings.scores, settings.data, settings.members, settings.nonmembers,
+        settings.shadows_file,
+    )  # fmt: skip
+    _pages.check(command, command.out, resume=command.resume, inputs=inputs)
     from jaxpriv import data, reports
 
     dataset = None
