@@ -247,6 +247,7 @@ def assemble_outputs(
     described = dataclasses.replace(described, by_coin=settings.by_coin)
     subject = subject._replace(promise=_claim(settings, subject))
     unit = units.of_records(len(subject.evidence), group=subject.evidence.unit_id)
+    _check_judged(subject, unit)
     blind_key, attack_key = jax.random.split(key)
     blind = None
     if subject.evidence.inputs is not None:
@@ -553,6 +554,19 @@ def _check_outputs_only(defences: Sequence[Defence], subject: str) -> None:
     for defence in defences:
         if defence.release is not None or defence.algorithm is not None:
             raise ValueError(f"Expected no {defence.name} defence for {subject}.")
+
+
+def _check_judged(subject: Subject, unit: units.Units) -> None:
+    """Refuses memberships that no attack can be judged on, before attacks are trained."""
+    judged = subject.evidence.judged
+    is_member = subject.is_member[judged]
+    if not 0 < is_member.sum() < len(is_member):
+        beside = "" if subject.evidence.revealed is None else " beside the revealed records"
+        raise ValueError(
+            f"Expected members and non-members{beside}, "
+            f"got {int(is_member.sum())} and {int((~is_member).sum())}."
+        )
+    units.canaries(unit.subset(judged), np.zeros(len(is_member)), is_member)
 
 
 def _table(settings: Settings) -> tuple[Attack, ...]:
