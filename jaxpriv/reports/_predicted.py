@@ -5,6 +5,7 @@
 In the shapes below `n` counts records, members first, `m` shadow models and `c` classes.
 """
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -204,6 +205,10 @@ def _shadows(path: str | None, shape: tuple[int, ...]) -> tuple[np.ndarray | Non
         for name in ("shadow_logits", "shadow_is_member"):
             if f"{name}.npy" not in present:
                 raise ValueError(f"Expected the array {name!r} in {Path(path).name}, got none.")
+        unused = sorted(present - {"shadow_logits.npy", "shadow_is_member.npy"})
+        if unused:
+            names = ", ".join(name.removesuffix(".npy") for name in unused)
+            warnings.warn(f"{Path(path).name}: unused arrays: {names}.", stacklevel=4)
         logits = _files.npz_array(archive, "shadow_logits")
         is_member = _files.npz_array(archive, "shadow_is_member")
     if logits.ndim != 3 or logits.shape[1:] != shape:

@@ -110,6 +110,10 @@ def test_outputs_of_shadow_models_come_from_a_file(files):
     report = assemble(settings(files, shadows_file=str(path)))
     assert report.entries[0].findings.num_shadows == 8
     assert report.entries[0].findings.attack("lira").metrics.num_members == N
+    with_more = {"shadow_logits": logits[:4], "shadow_is_member": half, "group": np.arange(2 * N)}
+    np.savez(path, **with_more)
+    with pytest.warns(UserWarning, match=r"shadows\.npz: unused arrays: group"):
+        assemble(settings(files, shadows_file=str(path)))
     np.savez(path, shadow_logits=logits[:, 1:], shadow_is_member=half)
     with pytest.raises(ValueError, match=r"Expected shadow_logits of shape \[models, 120, 3\]"):
         assemble(settings(files, shadows_file=str(path)))
