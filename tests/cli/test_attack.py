@@ -306,7 +306,9 @@ def test_memberships_that_cannot_be_judged_are_refused(capsys, tmp_path, changes
     assert message in refusal(capsys, "attack", path)
 
 
-@pytest.mark.parametrize("names", [["scores", "is_member.npy"], ["is_member.npy", "scores.npy"] * 2])
+@pytest.mark.parametrize(
+    "names", [["scores", "is_member.npy"], ["is_member.npy", "scores.npy"] * 2]
+)
 def test_entries_that_are_no_arrays_or_doubled_are_refused(capsys, tmp_path, names):
     path, content = tmp_path / "scores.npz", io.BytesIO()
     np.save(content, np.arange(2))
