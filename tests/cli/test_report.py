@@ -177,6 +177,13 @@ def test_a_report_is_replaced_only_when_asked_and_only_by_a_complete_one(
     assert not (out / ".checkpoints").exists()
 
 
+@pytest.mark.parametrize("option", ["--steps", "--learning-rate"])
+def test_options_of_dp_sgd_are_refused_without_dp(capsys, tmp_path, by_hand, option):
+    line = refused(capsys, *NO_DP, option, 3, "--out", tmp_path / "out")
+    assert f"Expected no {option} with --no-dp, whose options are --plain-steps" in line
+    assert by_hand == []
+
+
 @pytest.mark.parametrize("options", [[], ["--overwrite"], ["--resume"]])
 @pytest.mark.parametrize("name", ["evidence/photo.jpg", "evidence", "report.pdf"])
 def test_files_of_another_kind_are_not_replaced(capsys, tmp_path, by_hand, name, options):
