@@ -155,13 +155,22 @@ def open_npz(path: Path, kind: str) -> zipfile.ZipFile:
       ValueError: if the file does not exist or is damaged.
     """
     try:
-        return zipfile.ZipFile(path)
+        archive = zipfile.ZipFile(path)
     except FileNotFoundError:
         raise ValueError(f"Expected a {kind} file, found nothing at {path}.") from None
     except IsADirectoryError:
         raise ValueError(f"Expected a {kind} file, found a folder at {path}.") from None
     except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, ValueError) as e:
         raise ValueError(f"Expected an .npz file at {path}: {one_line(e)}.") from None
+    names = archive.namelist()
+    wrong = [name for name in names if not name.endswith(".npy") or names.count(name) > 1]
+    if wrong:
+        archive.close()
+        raise ValueError(
+            f"Expected an .npz file of different arrays at {path}, got the entry {wrong[0]!r}"
+            f"{' twice' if wrong[0].endswith('.npy') else ''}."
+        )
+    return archive
 
 
 def npz_array(archive: zipfile.ZipFile, key: str) -> Shaped[np.ndarray, "..."]:

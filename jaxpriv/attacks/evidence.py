@@ -186,7 +186,8 @@ def load(path: str | os.PathLike[str]) -> tuple[Evidence, Bool[np.ndarray, " n"]
       The evidence, and which records are members of the target (None if the file lacks it).
 
     Raises:
-      ValueError: if the file or an array in it is missing, damaged, misspelt or of the wrong kind.
+      ValueError: if the file or an array in it is missing, damaged, misspelt or of the wrong kind,
+        or if revealed memberships are not the true ones.
 
     Example:
       >>> import pathlib, tempfile
@@ -222,11 +223,13 @@ def load(path: str | os.PathLike[str]) -> tuple[Evidence, Bool[np.ndarray, " n"]
         if name.startswith(prefix)
     }
     evidence = Evidence(**parts, population=Evidence(**population) if population else None)
+    _warn_of_probabilities(evidence, path)
     if truth is None:
         return evidence, None
     is_member = _check.membership(_check.scores(truth, name="is_member"))
     if len(is_member) != len(evidence):
         raise ValueError(f"Expected is_member of {len(evidence)} records, got {len(is_member)}.")
+    _check_revealed(evidence, is_member)
     return evidence, is_member
 
 
@@ -341,6 +344,9 @@ def defended(
     )
 
 
+_SUM_TOLERANCE = 1e-3
+"""Rows of numbers in [0, 1] whose sums differ from 1 by less than this are probabilities."""
+
 _ARRAYS = (
     "signals",
     "logits",
@@ -377,6 +383,31 @@ def _check_names(names: list[str], path: Path) -> None:
             raise ValueError(f"Expected the array {near[0]!r} in {path.name}, got {name!r}.")
     if unknown:
         warnings.warn(f"{path.name}: unused arrays: {', '.join(unknown)}.", stacklevel=3)
+
+
+def _warn_of_probabilities(evidence: Evidence, path: Path) -> None:
+    """Warns if the rows of logits are probabilities, whose signals are weaker."""
+    logits = evidence.logits
+    if logits is None or not len(logits) or not ((logits >= 0) & (logits <= 1)).all():
+        return
+    if np.allclose(logits.sum(axis=1, dtype=np.float64), 1, atol=_SUM_TOLERANCE):
+        warnings.warn(
+            f"{path.name}: the rows of logits are probabilities; save their logarithms, or the "
+            "attacks are weaker.",
+            stacklevel=3,
+        )
+
+
+def _check_revealed(evidence: Evidence, is_member: Bool[np.ndarray, " n"]) -> None:
+    """Raises ValueError if the revealed memberships are not the true ones."""
+    if evidence.revealed is None or evidence.revealed_is_member is None:
+        return
+    wrong = evidence.revealed & (evidence.revealed_is_member != is_member)
+    if wrong.any():
+        raise ValueError(
+            "Expected revealed_is_member to agree with is_member on the revealed records, "
+            f"got {int(wrong.sum())} others."
+        )
 
 
 def _length(arrays: dict[str, Any]) -> int:

@@ -132,9 +132,9 @@ def write_scores(
     return write(make, command, argv, out=command.out, seed=seed)[1]
 
 
-def check_for_scores(command: Output, *, confidence: float) -> None:
+def check_for_scores(command: Output, scores: Path, *, confidence: float) -> None:
     """Raises ValueError as `check`, or if the page would have another confidence level."""
-    check(command, command.out)
+    check(command, command.out, inputs=(scores,))
     if command.out is not None and confidence != _CONFIDENCE:
         raise ValueError(
             f"Expected --confidence {_CONFIDENCE} with --out, the level of the intervals of the "
@@ -142,8 +142,21 @@ def check_for_scores(command: Output, *, confidence: float) -> None:
         )
 
 
-def check(command: Output, out: Path | None, *, resume: bool = False) -> None:
-    """Raises ValueError if the folder cannot be written to, or if files would be lost."""
+def check(
+    command: Output,
+    out: Path | None,
+    *,
+    resume: bool = False,
+    inputs: Sequence[str | Path | None] = (),
+) -> None:
+    """Raises ValueError if the folder cannot be written to, or if files would be lost.
+
+    Args:
+      command: options.
+      out: output folder; None writes no page.
+      resume: whether to continue the interrupted report in the folder.
+      inputs: files that the command reads.
+    """
     if out is None:
         if command.overwrite or command.pdf:
             flag = "--overwrite" if command.overwrite else "--pdf"
@@ -160,7 +173,10 @@ def check(command: Output, out: Path | None, *, resume: bool = False) -> None:
         raise ValueError(f"Expected a folder to write to, got {out}: {parent} is a file.")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise ValueError(f"Expected a folder to write to, got {out}: {parent} is not writable.")
-    if command.overwrite or not out.exists():
+    if not out.exists():
+        return
+    _check_replaced(out, [path for path in inputs if path is not None])
+    if command.overwrite:
         return
     names = {path.name for path in out.iterdir()}
     if names - {_CHECKPOINTS, _EVIDENCE}:
@@ -173,6 +189,39 @@ def check(command: Output, out: Path | None, *, resume: bool = False) -> None:
             f"Expected an empty folder for --out, got the interrupted report in {out}; "
             "add --resume to continue it, or --overwrite to start again."
         )
+
+
+def _check_replaced(out: Path, inputs: Sequence[str | Path]) -> None:
+    """Raises ValueError if a new report in the folder would remove files of another kind."""
+    names = {path.name for path in out.iterdir()}
+    evidence = out / _EVIDENCE
+    results = names & {"report.html", "report.pdf", _EVIDENCE}
+    if results and not names & {"report.json", _CHECKPOINTS}:
+        raise ValueError(
+            f"Expected a report to replace in {out}, got {', '.join(sorted(results))} without "
+            "report.json: choose another folder."
+        )
+    if _EVIDENCE not in names:
+        foreign = []
+    elif evidence.is_symlink() or not evidence.is_dir():
+        foreign = [_EVIDENCE]
+    else:
+        names = {path.name for path in evidence.iterdir()}
+        foreign = [n for n in names if not n.endswith((".csv", ".npz")) and n[0] != "."]
+    if foreign:
+        raise ValueError(
+            f"Expected only files of a report in {evidence}, which is replaced, got "
+            f"{sorted(foreign)[0]}: choose another folder."
+        )
+    for path in inputs:
+        if any(
+            Path(path).resolve().is_relative_to((out / name).resolve())
+            for name in (_EVIDENCE, _CHECKPOINTS)
+        ):
+            raise ValueError(
+                f"Expected an input outside of the report that is replaced, got {path}: choose "
+                "another folder for --out."
+            )
 
 
 def secret_key(folder: Path) -> "PRNGKeyArray":

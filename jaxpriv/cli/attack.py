@@ -60,7 +60,7 @@ def run_attack(command: Attack, argv: Sequence[str]) -> _common.Answer:
       >>> answer.json["auc"], answer.json["strongest"]
       (0.75, 'signals')
     """
-    _pages.check_for_scores(command, confidence=command.confidence)
+    _pages.check_for_scores(command, command.scores, confidence=command.confidence)
     import jax
 
     from jaxpriv.attacks import suite

@@ -73,7 +73,7 @@ def run_audit(command: Audit, argv: Sequence[str]) -> _common.Answer:
       >>> 3 < answer.json["lower_bounds"]["one_run"] < 5
       True
     """
-    _pages.check_for_scores(command, confidence=command.confidence)
+    _pages.check_for_scores(command, command.scores, confidence=command.confidence)
     from jaxpriv import _check, audit
 
     settings = _settings(command)

@@ -49,6 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     warnings.showwarning = lambda message, *_: _common.log(f"warning: {message}")
     try:
         command = _parse(argv)
+        _check_seed(command)
         answer = _RUN[type(command)](command, argv)
     except (ValueError, OSError) as e:
         _common.log(f"error: {e}")
@@ -68,6 +69,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _parse(argv: list[str]) -> Any:
     """Parses the arguments; raises ValueError with a single line for wrong usage."""
+    _check_repeated(argv)
     default = report.Report()
     config = _config_path(argv)
     if config is not None:
@@ -102,6 +104,24 @@ def _parse(argv: list[str]) -> Any:
     return command.command if isinstance(command, data.Data) else command
 
 
+def _check_seed(command: Any) -> None:
+    seed = getattr(command, "seed", None)
+    if seed is not None and not 0 <= seed < 2**32:
+        raise ValueError(f"Expected a seed of at least 0 and below 2^32, got {seed}.")
+
+
+_LISTS = {f"--{f.name}" for f in dataclasses.fields(Settings) if f.default == ()}
+"""Options of several values."""
+
+
+def _check_repeated(argv: list[str]) -> None:
+    """Raises ValueError if an option of one value is repeated, since only one would count."""
+    names = [word.partition("=")[0].replace("_", "-") for word in argv if word.startswith("--")]
+    for name in names:
+        if names.count(name) > 1 and name not in _LISTS:
+            raise ValueError(f"Expected {name} once, got it {names.count(name)} times.")
+
+
 def _joined(argv: list[str]) -> list[str]:
     """Joins the values of a repeated option of several values, of which the last one would count.
 
@@ -109,13 +129,12 @@ def _joined(argv: list[str]) -> list[str]:
     """
     if argv[:1] != ["report"]:
         return argv
-    lists = {f"--{f.name}" for f in dataclasses.fields(Settings) if f.default == ()}
     words: list[str] = []
     values: dict[str, list[str]] = {}
     into = words
     for word in argv:
         name, _, value = word.partition("=")
-        if name in lists:
+        if name in _LISTS:
             into = values.setdefault(name, [])
             into += [value] if "=" in word else []
         else:

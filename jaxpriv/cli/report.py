@@ -63,7 +63,16 @@ def run_report(command: Report, argv: Sequence[str]) -> _common.Answer:
     """
     settings = command.settings
     settings.check_subject()
-    _pages.check(command, command.out, resume=command.resume)
+    if settings.no_dp:
+        settings.refuse(
+            ("steps", "learning_rate"),
+            "with --no-dp, whose options are --plain-steps and --plain-learning-rate",
+        )
+    inputs = (
+        settings.scores, settings.data, settings.members, settings.nonmembers,
+        settings.shadows_file,
+    )  # fmt: skip
+    _pages.check(command, command.out, resume=command.resume, inputs=inputs)
     from jaxpriv import data, reports
 
     dataset = None

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
-from jaxpriv import _files
+from jaxpriv import _check, _files
 from jaxpriv.data import _digests, _labels, _preprocessing
 from jaxpriv.data.dataset import Dataset
 
@@ -121,6 +121,8 @@ def _features(
         top = np.iinfo(x.dtype).max
         notes.append(f"Scaled pixels of 0 to {top} to [0, 1].")
         return x.astype(np.float32) / np.float32(top), keep, notes, ()
+    if x.dtype.kind in "iu":
+        _check.real_array("x", x)
     with np.errstate(over="ignore", invalid="ignore"):
         is_gap = np.isnan(x) if x.dtype.kind == "f" else np.zeros(x.shape, bool)
         is_infinite = ~np.isfinite(x.astype(np.float32)) & ~is_gap
@@ -149,9 +151,11 @@ def _features(
             not_private.append(f"{note} The medians are not covered by epsilon.")
     if not keep.any():
         raise ValueError("Expected a record without NaN in x, got none.")
-    if not is_image:
-        x = x.copy() if x.dtype == np.float64 else x.astype(np.float64)
-        for j in range(x.shape[1]):
-            _preprocessing.centre(f"column {j} of x", x[:, j], None, notes, not_private)
+    if not np.can_cast(x.dtype, np.float32):
+        x = x.astype(np.float64, order="C")
+        table = x.reshape(-1, x.shape[-1])
+        part = "channel" if is_image else "column"
+        for j in range(table.shape[1]):
+            _preprocessing.centre(f"{part} {j} of x", table[:, j], None, notes, not_private)
     x = x.astype(np.float32)
     return np.where(np.isnan(x), np.float32(0), x), keep, notes, tuple(not_private)

@@ -33,6 +33,9 @@ _IDENTIFIER_NAME = re.compile(
     r"|(.*[\W_])?(id|ids|ID|Id|uuid|guid|index|idx|rowid|row|nr|no|key|unnamed: ?0)|.*[a-z](ID|Id)"
 )
 
+_NUMBER_OF_EQUAL_NAMES = re.compile(r" ?\(\d+\)$")
+"""What `_delimited` appends to equal names."""
+
 # Digits padded by zeros, or more digits than float64 resolves.
 _CODE = r"^0[0-9]|[0-9]{16}"
 _SPACES = "'\u2019\u00a0\u202f "
@@ -117,7 +120,7 @@ def interpret(table: Table, indices: Sequence[int]) -> tuple[list[Column | LeftO
       The columns, and sentences on how they were read.
     """
     columns = [_cells(table, i) for i in indices]
-    prefers_comma = _prefers_comma(columns, table.separator)
+    prefers_comma = _prefers_comma(columns, table.header.separator)
     notes: list[str] = []
     return [_interpret(column, prefers_comma, notes) for column in columns], notes
 
@@ -203,7 +206,8 @@ def _identifier_reason(name: str, values: Float[np.ndarray, " n"]) -> str:
         return ""
     if (np.diff(values) == 1).all() and values[0] in (0, 1):
         return f"Left out the column {name!r}, which numbers the records."
-    is_named_so = any(map(_IDENTIFIER_NAME.fullmatch, (name, name.lower())))
+    header = _NUMBER_OF_EQUAL_NAMES.sub("", name)
+    is_named_so = any(map(_IDENTIFIER_NAME.fullmatch, (header, header.lower())))
     if is_named_so and len(np.unique(values)) == n:
         return f"Left out the column {name!r}, an identifier: its {n} values all differ."
     return ""

@@ -29,10 +29,10 @@ class Table(NamedTuple):
     """A table of text cells without surrounding white space.
 
     path: the file.
-    names: names of the columns.
+    names: names of the columns, which all differ.
     columns: a pyarrow array of strings for each column.
     record: number of each row in the file, from 0; rows of empty cells are left out.
-    separator: character between two cells.
+    header: the header as it stands in the file.
     notes: sentences on how the file was read.
     """
 
@@ -40,14 +40,13 @@ class Table(NamedTuple):
     names: list[str]
     columns: list[Any]
     record: Int[np.ndarray, " n"]
-    separator: str
+    header: "_Header"
     notes: list[str]
 
     def line(self, row: int) -> int:
         """Returns the line of the file on which a row ends, from 1."""
         raw, _ = _decode(self.path)
-        head = _find_header(raw, self.path, self.names)
-        return _line_of(raw, head, int(self.record[row]))
+        return _line_of(raw, self.header, int(self.record[row]))
 
 
 class _Header(NamedTuple):
@@ -97,7 +96,23 @@ def read(path: Path, label: str | None) -> Table:
         columns = [column.take(record) for column in columns]
     if not len(record):
         raise ValueError(f"Expected records below the header of {path}, got none.")
-    return Table(path, header.names, columns, record, header.separator, notes)
+    names = _distinct(header.names)
+    if names != header.names:
+        renamed = [new for new, old in zip(names, header.names, strict=True) if new != old]
+        notes.append(f"Numbered columns of equal names: {_listed(renamed)}.")
+    return Table(path, names, columns, record, header, notes)
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Appends numbers to equal names: a, b, a becomes a (1), b, a (2)."""
+    taken, result = set(names), []
+    for i, name in enumerate(names):
+        number = names[: i + 1].count(name)
+        while names.count(name) > 1 and f"{name} ({number})" in taken:
+            number += 1
+        result.append(name if names.count(name) == 1 else f"{name} ({number})".strip())
+        taken.add(result[-1])
+    return result
 
 
 def _decode(path: Path) -> tuple[bytes, list[str]]:

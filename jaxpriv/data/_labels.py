@@ -86,7 +86,10 @@ def from_array(name: str, labels: Shaped[np.ndarray, "..."]) -> Classes:
         row = int(np.argmin(np.isfinite(labels)))
         raise ValueError(f"Expected a label for each record, got {labels[row]} in {name}[{row}].")
     if labels.dtype.kind == "S":
-        labels = np.array([label.decode("utf-8", "replace") for label in labels.tolist()])
+        try:
+            labels = np.array([label.decode("utf-8") for label in labels.tolist()])
+        except UnicodeDecodeError as e:
+            raise ValueError(f"Expected {name} as text in UTF-8, got {e.object!r}.") from None
     return _classes(name, labels, is_text=labels.dtype.kind == "U")
 
 

@@ -45,7 +45,7 @@ def read(path: Path, options: _preprocessing.Options) -> tuple[Dataset, int]:
     if options.exclude:
         notes.append(f"Left out {', '.join(options.exclude)} as requested.")
     columns = [c for c in interpreted if not isinstance(c, _columns.LeftOut)]
-    _check_columns(path, columns, len(table.record))
+    _check_columns(path, columns, left_out, len(table.record))
     numbers = {column.name for column in columns if isinstance(column, _columns.Numbers)}
     for name in set(options.public_bounds or {}) - numbers:
         raise ValueError(f"Expected a column of numbers in public_bounds, got {name!r}.")
@@ -81,10 +81,15 @@ def read(path: Path, options: _preprocessing.Options) -> tuple[Dataset, int]:
     return dataset, _digests.count_duplicates(x, y)
 
 
-def _check_columns(path: Path, columns: list[_columns.Column], n: int) -> None:
+def _check_columns(
+    path: Path, columns: list[_columns.Column], left_out: list[_columns.LeftOut], n: int
+) -> None:
     """Raises ValueError if there are no inputs, or if columns of text would make too many."""
     if not columns:
-        raise ValueError(f"Expected at least one input column beside the label in {path}.")
+        reasons = " ".join(column.reason for column in left_out[:5])
+        raise ValueError(
+            f"Expected at least one input column beside the label in {path}. {reasons}".strip()
+        )
     for column in columns:
         size = len(column.values) if isinstance(column, _columns.Categories) else 1
         if size > _columns.MAX_CATEGORIES:

@@ -184,8 +184,8 @@ def read_folder(
     """Reads a folder of images by class: `folder/CLASS/IMAGE`.
 
     All images must have one size. If some are grey and some coloured, all become coloured. Files
-    and folders whose names begin with a dot are ignored. Other files that are not images are
-    left out, with a note. Links that leave `folder` are refused.
+    and folders whose names begin with a dot are ignored. Other files that are not images, images
+    elsewhere and empty classes are left out, with a note. Links that leave `folder` are refused.
 
     Args:
       folder: folder that contains a folder for each class.
@@ -266,11 +266,30 @@ def _find(folder: Path, suffixes: tuple[str, ...], depth: int) -> tuple[list[Pat
     for path in paths:
         if not Path(os.path.realpath(path)).is_relative_to(home):
             raise ValueError(f"Expected images inside {folder}, got a link that leaves it: {path}.")
-    rest = [p.relative_to(folder).as_posix() for p in set(files) - set(paths) if p.is_file()]
-    if not rest:
-        return paths, []
-    shown = ", ".join(sorted(rest)[:5]) + (", ..." if len(rest) > 5 else "")
-    return paths, [f"Left out {len(rest)} files that are not images: {shown}."]
+    rest = {p for p in files if p.is_file()} - set(paths)
+    elsewhere = {
+        p
+        for p in folder.rglob("*")
+        if p.suffix.lower() in suffixes and p.is_file() and not _is_hidden(p, folder)
+    } - set(paths)
+    classes = [p for p in folder.glob("/".join("*" * depth)) if not _is_hidden(p, folder)]
+    empty = {p for p in classes if p.is_dir() and not any(p.iterdir())}
+    left_out = {
+        "files that are not images": rest,
+        "images that are not in the folder of a class": elsewhere,
+        "empty folders": empty,
+    }
+    return paths, [
+        f"Left out {len(found)} {what}: {_named(found, folder)}."
+        for what, found in left_out.items()
+        if found
+    ]
+
+
+def _named(paths: set[Path], folder: Path) -> str:
+    """Lists up to five paths below a folder."""
+    names = sorted(path.relative_to(folder).as_posix() for path in paths)
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
 def _is_hidden(path: Path, folder: Path) -> bool:
@@ -291,7 +310,8 @@ def read_image(
 ) -> Float[np.ndarray, "h w c"]:
     """Reads an image of at most 2^24 pixels and applies its EXIF orientation.
 
-    Palettes become colours, 16-bit grey keeps its precision, and transparent pixels are white.
+    Palettes become colours, 16-bit grey keeps its precision, and transparent pixels are white. Of
+    several frames the first one is read.
 
     Args:
       path: a PGM, PNG, JPEG, BMP, GIF, WebP or TIFF file.

@@ -34,6 +34,9 @@ _NUM_EXPOSED = 10
 _NUM_BINS, _TAIL = 30, 0.01
 """Bins of a histogram of scores, and the share of the scores beyond each end of it."""
 
+_LARGEST_EDGE = 1e300
+"""Scores beyond it count as this number in a histogram, whose width would overflow."""
+
 _FLAG_FPR = 0.01
 """Share of the non-members that an attack may flag when it flags a member."""
 
@@ -259,11 +262,13 @@ def _roc(canaries: units.Canaries) -> findings.Roc:
 def _histogram(canaries: units.Canaries) -> findings.Histogram:
     """Counts the scores of members and non-members in bins of equal width.
 
-    The first and the last bin also contain the scores beyond their outer edges.
+    The first and the last bin also contain the scores beyond their outer edges, such as infinite
+    ones.
     """
-    scores = np.asarray(canaries.scores, np.float64)
-    low, high = np.quantile(scores, (_TAIL, 1 - _TAIL))
-    edges = np.linspace(low, high if high > low else low + 1, _NUM_BINS + 1)
+    scores = np.clip(np.asarray(canaries.scores, np.float64), -_LARGEST_EDGE, _LARGEST_EDGE)
+    is_finite = np.isfinite(canaries.scores)
+    low, high = np.quantile(scores[is_finite] if is_finite.any() else [0.0], (_TAIL, 1 - _TAIL))
+    edges = np.linspace(low, high if high > low else low + max(1.0, abs(low)), _NUM_BINS + 1)
     clipped = np.clip(scores, edges[0], edges[-1])
     members, nonmembers = (
         np.histogram(clipped[side], edges)[0] for side in (canaries.is_member, ~canaries.is_member)

@@ -54,12 +54,20 @@ class RateRow(NamedTuple):
 
 def tag(entry: Entry) -> str:
     """Returns the recommendation for a model in a few words."""
+    if entry.recommendation == "publish_with_dp" and _is_claim(entry):
+        return "publish if the claim holds"
     return _TAGS[entry.recommendation]
 
 
 def tone(entry: Entry) -> str:
     """Returns the CSS class of a recommendation: 'good', 'bad' or ''."""
+    if entry.recommendation == "publish_with_dp" and _is_claim(entry):
+        return ""
     return _TONES[entry.recommendation]
+
+
+def _is_claim(entry: Entry) -> bool:
+    return entry.promise is not None and entry.promise.is_claim
 
 
 def recommendation(entry: Entry, *, seed: int | None) -> str:
@@ -79,7 +87,7 @@ def recommendation(entry: Entry, *, seed: int | None) -> str:
                 "this report cannot verify: check the accounting of the training."
             )
         if findings.leaks:
-            text += " The leak that the attacks find is within this guarantee."
+            text += f" {_leak_beside_guarantee(entry)}"
         if seed is not None and not promise.is_claim:
             text += (
                 " Train again without --seed first, since this report prints the seed, "
@@ -106,6 +114,30 @@ def recommendation(entry: Entry, *, seed: int | None) -> str:
         return f"Do not publish: there is a leak, and {reason}."
     found_none = "No leak found by these attacks, which is not a guarantee"
     return f"{found_none}." if promise is None else f"{found_none}; {reason}."
+
+
+def _leak_beside_guarantee(entry: Entry) -> str:
+    """Compares the leak that the attacks find with a guarantee that no lower bound exceeds."""
+    findings, promise = entry.findings, entry.promise
+    assert promise is not None
+    if not promise.is_claim:
+        return "The leak that the attacks find is within this guarantee."
+    attack = findings.strongest_attack()
+    # The score of a non-member is a threshold for that of a member, whose coin it does not depend
+    # on, and without the member both are equally likely to be the larger.
+    allowed = 0.5 + promise.stated().advantage_bound
+    if attack.corrected_auc_interval[0] > allowed:
+        return (
+            f"Do not rely on the claim: the AUC of {attack.metrics.auc:.3f} is above "
+            f"{_rounding.up(allowed, decimals=3)}, the most that the claim allows in expectation "
+            "over trainings if members and non-members come from the same distribution."
+        )
+    if findings.no_audit is not None:
+        return (
+            "Whether the leak that the attacks find is within the claim was not audited, since "
+            f"{findings.no_audit}."
+        )
+    return "The audit of the leak that the attacks find proves no epsilon above the claim."
 
 
 def attack_sentence(entry: Entry, unit: Unit) -> str:
@@ -150,8 +182,9 @@ def model_sentences(entry: Entry, unit: Unit) -> list[str]:
     if entry.promise is not None and not entry.promise.vacuous:
         guarantee = entry.promise.of("add_or_remove_one") or entry.promise.stated()
         bound = guarantee.advantage_bound
+        every = "If the claim holds, for every attack," if _is_claim(entry) else "For every attack,"
         sentences.append(
-            "For every attack, true positive rate minus false positive rate is at most "
+            f"{every} true positive rate minus false positive rate is at most "
             f"{_rounding.up(100 * bound, decimals=0)}{NBSP}% in expectation over trainings."
         )
     return sentences

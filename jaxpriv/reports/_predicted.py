@@ -5,6 +5,7 @@
 In the shapes below `n` counts records, members first, `m` shadow models and `c` classes.
 """
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,17 @@ def _check_same_columns(parts: list[Dataset]) -> None:
             f"Expected members and non-members of one shape, got {list(members.x.shape[1:])} in "
             f"{members.name} and {list(nonmembers.x.shape[1:])} in {nonmembers.name}."
         )
+    columns, others = ([column.name for column in part.columns] for part in parts)
+    if columns and others and columns != others:
+        raise ValueError(
+            f"Expected the same columns in the same order in {members.name} and "
+            f"{nonmembers.name}, got {columns[:20]} and {others[:20]}."
+        )
+    with_groups = [part.name for part in parts if part.group is not None]
+    if len(with_groups) == 1:
+        raise ValueError(
+            f"Expected groups of members and of non-members, got groups in {with_groups[0]} alone."
+        )
     for part in parts:
         if part.not_private:
             # Each file would be converted in its own way.
@@ -132,7 +144,9 @@ def _outputs(
     for start in range(0, len(x), _BATCH):
         batch = x[start : start + _BATCH]
         try:
-            answer = np.asarray(function(batch), np.float32)
+            answer = np.asarray(function(batch))
+            is_wide = answer.dtype.kind in "iu" or answer.dtype == np.float64
+            answer = answer.astype(np.float64 if is_wide else np.float32)
         except Exception as e:
             path = Path(text.rpartition(":")[0])
             raise ValueError(f"Expected {text} to run, got {_user_code.describe(e, path)}.") from e
@@ -160,7 +174,7 @@ def _labels(
 
     Classes that are whole numbers are columns themselves; others are columns in sorted order.
     """
-    names = sorted({name for part in parts for name in part.class_names})
+    names = _sorted({name for part in parts for name in part.class_names})
     if all(name.isdecimal() and int(name) < num_classes for name in names):
         columns = {name: int(name) for name in names}
         names = [str(i) for i in range(num_classes)]
@@ -174,6 +188,14 @@ def _labels(
     return np.concatenate(labels), tuple(names)
 
 
+def _sorted(names: set[str]) -> list[str]:
+    """Sorts names of classes as numbers if all are numbers, as the data sets do, else as text."""
+    try:
+        return sorted(names, key=float)
+    except ValueError:
+        return sorted(names)
+
+
 def _shadows(path: str | None, shape: tuple[int, ...]) -> tuple[np.ndarray | None, ...]:
     """Reads outputs of shadow models; rows are members, then non-members."""
     if path is None:
@@ -183,6 +205,10 @@ def _shadows(path: str | None, shape: tuple[int, ...]) -> tuple[np.ndarray | Non
         for name in ("shadow_logits", "shadow_is_member"):
             if f"{name}.npy" not in present:
                 raise ValueError(f"Expected the array {name!r} in {Path(path).name}, got none.")
+        unused = sorted(present - {"shadow_logits.npy", "shadow_is_member.npy"})
+        if unused:
+            names = ", ".join(name.removesuffix(".npy") for name in unused)
+            warnings.warn(f"{Path(path).name}: unused arrays: {names}.", stacklevel=4)
         logits = _files.npz_array(archive, "shadow_logits")
         is_member = _files.npz_array(archive, "shadow_is_member")
     if logits.ndim != 3 or logits.shape[1:] != shape:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, PRNGKeyArray, Shaped
 
@@ -113,7 +114,8 @@ def assemble(
     """
     started = time.monotonic()
     settings.check_subject()
-    defences = _defences(settings, num_classes=dataset.num_classes)
+    defences = _defences(settings)
+    _check_answers(defences, num_classes=dataset.num_classes)
     if train is not None:
         _check_outputs_only(defences, "a given training, whose parameters the report does not have")
     if settings.sensitive is not None:
@@ -237,7 +239,7 @@ def assemble_outputs(
     started = time.monotonic()
     if settings.trains:
         raise ValueError("Expected settings with scores or predict, got none.")
-    defences = _defences(settings, num_classes=None)
+    defences = _defences(settings)
     _check_outputs_only(defences, "outputs, whose model the report does not have")
     if settings.scores is None:
         subject, described = _predicted.load(settings, log=log)
@@ -247,6 +249,12 @@ def assemble_outputs(
     described = dataclasses.replace(described, by_coin=settings.by_coin)
     subject = subject._replace(promise=_claim(settings, subject))
     unit = units.of_records(len(subject.evidence), group=subject.evidence.unit_id)
+    _check_judged(subject, unit)
+    logits = subject.evidence.logits
+    if defences and logits is None:
+        raise ValueError("Expected logits for --defence, got scores alone.")
+    if logits is not None:
+        _check_answers(defences, num_classes=logits.shape[1])
     blind_key, attack_key = jax.random.split(key)
     blind = None
     if subject.evidence.inputs is not None:
@@ -517,12 +525,19 @@ def _trainings(
     return _networks.inputs(records.pool, settings), trainings
 
 
-def _defences(settings: Settings, *, num_classes: int | None) -> list[Defence]:
+def _check_answers(defences: Sequence[Defence], *, num_classes: int) -> None:
+    """Raises ValueError for defences of another number of classes, before models are trained."""
+    for defence in defences:
+        if defence.output_guarantee is not None:
+            defence.output_guarantee(num_classes)
+        if defence.respond is not None:
+            jax.eval_shape(defence.respond, jax.random.key(0), jnp.zeros(num_classes))
+
+
+def _defences(settings: Settings) -> list[Defence]:
     defences = [from_text(text) for text in settings.defence]
     titles = [defence.title for defence in defences]
     for defence in defences:
-        if defence.output_guarantee is not None and num_classes is not None:
-            defence.output_guarantee(num_classes)  # raises before models are trained
         if titles.count(defence.title) > 1:
             raise ValueError(f"Expected different defences, got {defence.title!r} twice.")
     return defences
@@ -553,6 +568,19 @@ def _check_outputs_only(defences: Sequence[Defence], subject: str) -> None:
     for defence in defences:
         if defence.release is not None or defence.algorithm is not None:
             raise ValueError(f"Expected no {defence.name} defence for {subject}.")
+
+
+def _check_judged(subject: Subject, unit: units.Units) -> None:
+    """Refuses memberships that no attack can be judged on, before attacks are trained."""
+    judged = subject.evidence.judged
+    is_member = subject.is_member[judged]
+    if not 0 < is_member.sum() < len(is_member):
+        beside = "" if subject.evidence.revealed is None else " beside the revealed records"
+        raise ValueError(
+            f"Expected members and non-members{beside}, "
+            f"got {int(is_member.sum())} and {int((~is_member).sum())}."
+        )
+    units.canaries(unit.subset(judged), np.zeros(len(is_member)), is_member)
 
 
 def _table(settings: Settings) -> tuple[Attack, ...]:

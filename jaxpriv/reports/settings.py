@@ -266,7 +266,7 @@ def read_toml(path: str | Path) -> Settings:
       (True, 32, 'refuse')
     """
     try:
-        table = tomllib.loads(Path(path).read_text("utf8"))
+        table = tomllib.loads(Path(path).read_text("utf-8-sig"))
     except OSError as e:
         raise ValueError(f"Expected a TOML file at {path}: {e.strerror}.") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as e:

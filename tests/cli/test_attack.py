@@ -1,7 +1,9 @@
 """`jaxpriv attack`: metrics, the suite on a file, slices, and what it says of the file."""
 
+import io
 import json
 import warnings
+import zipfile
 
 import numpy as np
 import pytest
@@ -201,8 +203,8 @@ def test_of_250_groups_the_text_names_how_many_are_shown(capsys, tmp_path):
 def test_empty_deciles_are_listed(capsys, tmp_path):
     path = tmp_path / "scores.npz"
     is_member = np.arange(60) % 2 == 0
-    logits = np.tile([1.0, 0.0], (60, 1))
-    logits[:6] = [0.0, 1.0]
+    logits = np.tile([2.0, 0.0], (60, 1))
+    logits[:6] = [0.0, 2.0]
     np.savez(path, logits=logits, labels=np.zeros(60, int), is_member=is_member)
     _, found, _ = run(capsys, "attack", path, "--json")
     deciles = found["slices"]["loss decile"]
@@ -282,3 +284,46 @@ def test_attack_writes_the_page_of_the_same_scores(capsys, tmp_path, monkeypatch
     assert "Expected --confidence 0.95 with --out" in line
     assert "Expected --out" in refusal(capsys, "attack", path, "--pdf")
     assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"is_member": np.ones(8)}, "Expected members and non-members, got 8 and 0"),
+        (
+            {"revealed": np.arange(8) >= 4, "revealed_is_member": np.arange(8) >= 4},
+            "Expected members and non-members beside the revealed records, got 0 and 4",
+        ),
+        (
+            {"revealed": np.arange(8) % 2, "revealed_is_member": np.zeros(8)},
+            "Expected revealed_is_member to agree with is_member on the revealed records, got 2",
+        ),
+    ],
+)
+def test_memberships_that_cannot_be_judged_are_refused(capsys, tmp_path, changes, message):
+    path = tmp_path / "scores.npz"
+    np.savez(path, **{"scores": np.arange(8.0), "is_member": np.arange(8) >= 4, **changes})
+    assert message in refusal(capsys, "attack", path)
+
+
+@pytest.mark.parametrize(
+    "names", [["scores", "is_member.npy"], ["is_member.npy", "scores.npy"] * 2]
+)
+def test_entries_that_are_no_arrays_or_doubled_are_refused(capsys, tmp_path, names):
+    path, content = tmp_path / "scores.npz", io.BytesIO()
+    np.save(content, np.arange(2))
+    with warnings.catch_warnings(action="ignore"), zipfile.ZipFile(path, "w") as archive:
+        for name in names:
+            archive.writestr(name, content.getvalue())
+    assert "Expected an .npz file of different arrays" in refusal(capsys, "attack", path)
+
+
+def test_probabilities_as_logits_are_warned_of(capsys, tmp_path):
+    path = tmp_path / "scores.npz"
+    probs = np.random.default_rng(0).dirichlet(np.ones(3), size=20)
+    for logits, expected in ((probs, True), (np.log(probs), False), (probs / 2, False)):
+        np.savez(path, logits=logits, is_member=np.arange(20) % 2)
+        with warnings.catch_warnings(action="always"):
+            status, _, err = run(capsys, "attack", path)
+        assert status == 0
+        assert ("the rows of logits are probabilities" in err) == expected

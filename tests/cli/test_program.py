@@ -1,10 +1,13 @@
 """Parsing, and the commands that list data."""
 
+import re
+
+import numpy as np
 import pytest
 
 import jaxpriv
 from jaxpriv.cli import main, program, report
-from tests.cli.running import run
+from tests.cli.running import refusal, run
 from tests.data import layouts
 
 
@@ -85,3 +88,25 @@ def test_an_interrupted_command_is_one_line(capsys, monkeypatch):
 def test_values_of_a_repeated_option_are_joined(words, expected):
     """The parser alone would drop all but the last."""
     assert program._joined(words.split()) == expected.split()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "epsilon --steps 1 --delta .1 --delta .2",
+        "attack a.npz --seed=1 --seed 2",
+        "report --config a.toml --config b.toml",
+        "report --no-dp --sampling-prob .1 --sampling_prob=.2",
+    ],
+)
+def test_an_option_of_one_value_is_given_once(capsys, words):
+    assert re.search(r"Expected --[a-z-]+ once, got it 2 times", refusal(capsys, *words.split()))
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 10**20])
+def test_a_seed_that_jax_would_wrap_is_refused(capsys, tmp_path, seed):
+    path = tmp_path / "scores.npz"
+    np.savez(path, scores=[1.0, 2.0], is_member=[0, 1])
+    assert "Expected a seed of at least 0 and below 2^32" in refusal(
+        capsys, "attack", path, "--seed", seed
+    )

@@ -177,6 +177,42 @@ def test_a_report_is_replaced_only_when_asked_and_only_by_a_complete_one(
     assert not (out / ".checkpoints").exists()
 
 
+@pytest.mark.parametrize("option", ["--steps", "--learning-rate"])
+def test_options_of_dp_sgd_are_refused_without_dp(capsys, tmp_path, by_hand, option):
+    line = refused(capsys, *NO_DP, option, 3, "--out", tmp_path / "out")
+    assert f"Expected no {option} with --no-dp, whose options are --plain-steps" in line
+    assert by_hand == []
+
+
+@pytest.mark.parametrize("options", [[], ["--overwrite"], ["--resume"]])
+@pytest.mark.parametrize("name", ["evidence/photo.jpg", "evidence", "report.pdf"])
+def test_files_of_another_kind_are_not_replaced(capsys, tmp_path, by_hand, name, options):
+    path = tmp_path / "out" / name
+    path.parent.mkdir(parents=True)
+    path.write_text("keep this")
+    line = refused(capsys, *NO_DP, "--out", tmp_path / "out", *options)
+    assert "Expected a report to replace" in line
+    (tmp_path / "out" / "report.json").write_text("{}")
+    if options == ["--overwrite"] and name != "report.pdf":
+        line = refused(capsys, *NO_DP, "--out", tmp_path / "out", *options)
+        assert "Expected only files of a report" in line
+    assert by_hand == []
+    assert path.read_text() == "keep this"
+
+
+def test_a_report_does_not_replace_the_file_that_it_reads(capsys, tmp_path, few_attacks):
+    out = tmp_path / "out"
+    (out / "evidence").mkdir(parents=True)
+    (out / "report.json").write_text("{}")
+    path = out / "evidence" / "mine.npz"
+    evidence_lib.save(path, *examples.make_evidence(leak=1.0))
+    audit = ["--design", "one_run", "--delta", 0, "--relation", "replace_one"]
+    for words in (["report", "--scores", path], ["attack", path], ["audit", path, *audit]):
+        line = refused(capsys, *words, "--out", out, "--overwrite")
+        assert "Expected an input outside of the report that is replaced" in line
+    assert path.exists()
+
+
 def test_resume_without_an_interrupted_report_says_so(capsys, tmp_path, by_hand):
     status, _, err = run(capsys, *NO_DP, "--resume", "--out", tmp_path / "out")
     assert status == 0

@@ -356,3 +356,14 @@ def test_augmentations_out_of_range_are_one_line(options, message):
 def test_only_images_are_augmented():
     rows = data.Dataset(x=np.ones((2, 3)), y=np.arange(2), name="r", num_classes=2, source="none")
     check_refused("Expected images [n, h, w, c] in [0, 1]", augmented, rows)
+
+
+def test_images_elsewhere_and_empty_classes_are_named(tmp_path):
+    face = next(iter(layouts.faces().values()))
+    layouts.lay(tmp_path, {**layouts.faces(), "loose.pgm": face, "s1/deeper/a.pgm": face})
+    (tmp_path / "s99").mkdir()
+    loaded = data.load(tmp_path)
+    assert loaded.notes == (
+        "Left out 2 images that are not in the folder of a class: loose.pgm, s1/deeper/a.pgm.",
+        "Left out 1 empty folders: s99.",
+    )

@@ -313,3 +313,27 @@ def test_columns_name_the_inputs_that_they_occupy(tmp_path):
     assert table.columns == (data.Column("c", (0, 1, 2)), data.Column("age", (3,)))
     assert table.x[:, 2].tolist() == [c == "red" for c in colours]  # values are sorted
     assert data.load("digits").columns == ()
+
+
+@pytest.mark.parametrize("name", ["a", ""])
+def test_columns_of_equal_names_are_numbered(tmp_path, name):
+    path = tmp_path / "t.csv"
+    rows = [f"{'uv'[i % 2]},{'wz'[i % 3 > 0]},{i / 7},{i % 2}" for i in range(20)]
+    rows[5], rows[3] = ",w,0.1,1", "u,,0.2,1"
+    path.write_text("\n".join([f"{name},{name},c,y", *rows]))
+    first, second = f"{name} (1)".strip(), f"{name} (2)".strip()
+    dataset = data.load(path, label="y", missing="drop")
+    assert len(dataset) == 18
+    assert [each.name for each in dataset.columns] == [first, second, "c"]
+    assert (dataset.x[:, :4].sum(axis=1) == 2).all()
+    assert f"Numbered columns of equal names: {first!r}, {second!r}." in dataset.notes
+    assert_refused(f"1 in {second!r}, the first in line 7 ('' in {first!r})", path, label="y")
+    assert_refused(f"Expected one column {name!r}", path, label="y", exclude=(name,))
+    dataset = data.load(path, label="y", missing="drop", exclude=(first,))
+    assert [each.name for each in dataset.columns] == [second, "c"]
+
+
+def test_a_table_whose_columns_are_all_left_out_is_refused_with_the_reasons(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(["id,empty,y", *(f"{i},,{i % 2}" for i in range(30))]))
+    assert_refused("Left out the column 'id', which numbers the records. Left", path, label="y")

@@ -214,3 +214,23 @@ def test_a_folder(tmp_path):
     layouts.lay(tmp_path / "one", layouts.faces(people=("s1",)))
     check_refused("two classes in", tmp_path / "one")
     check_refused("no label for", tmp_path / "faces", label="y")
+
+
+@pytest.mark.parametrize("shape", [(6, 4, 1), (6, 2, 2, 1)])
+def test_series_and_images_that_float32_cannot_hold_are_shifted(tmp_path, shape):
+    """Unix seconds, which float32 rounds to multiples of 128."""
+    seconds = 1_600_000_000 + np.arange(24).reshape(shape)
+    loaded = data.load(lay(tmp_path, x=seconds, y=Y))
+    assert loaded.x.ravel().tolist() == list(range(24))
+    (note,) = loaded.not_private
+    assert note.startswith("Subtracted 1600000000 from channel 0 of x")
+
+
+def test_whole_numbers_that_float64_rounds_are_refused(tmp_path):
+    path = lay(tmp_path, x=2**60 + np.arange(18).reshape(6, 3), y=Y)
+    check_refused("integers in x of at most 2^53", path)
+
+
+def test_labels_of_bytes_that_are_no_text_are_refused(tmp_path):
+    path = lay(tmp_path, x=X, y=np.array([b"\xe9", b"\xe8", b"a"] * 2))
+    check_refused(r"Expected y as text in UTF-8, got b'\xe9'", path)

@@ -343,3 +343,45 @@ def test_a_training_of_the_users_has_no_accuracy_by_class():
     settings = Settings(no_dp=True, unit="class", shadows=4)
     with pytest.raises(ValueError, match="Expected the unit record or group"):
         assembly.assemble(KEY, people(), settings, train=lambda key, records: None)
+
+
+def test_a_defence_of_more_classes_is_refused_before_training(tmp_path):
+    def train(key, records):
+        raise AssertionError
+
+    settings = Settings(no_dp=True, shadows=4, defence=("top_k:k=99",))
+    with pytest.raises(ValueError, match="Expected k of at most"):
+        assembly.assemble(KEY, people(), settings, train=train)
+
+    def attacked(key, evidence):
+        raise AssertionError
+
+    attacks = [dataclasses.replace(a, run=attacked) for a in examples.cheap_attacks()]
+    path = tmp_path / "scores.npz"
+    evidence, is_member = examples.make_evidence(leak=0.0)
+    evidence_lib.save(path, evidence, is_member)
+    with pytest.raises(ValueError, match="Expected k of at most"):
+        assembly.assemble_outputs(
+            KEY, Settings(scores=str(path), defence=("top_k:k=99",)), attacks=attacks
+        )
+    np.savez(path, scores=np.arange(len(is_member)), is_member=is_member)
+    with pytest.raises(ValueError, match="Expected logits for --defence, got scores alone"):
+        assembly.assemble_outputs(
+            KEY, Settings(scores=str(path), defence=("label_only",)), attacks=attacks
+        )
+
+
+def test_groups_of_members_and_nonmembers_are_refused_before_attacks(tmp_path):
+    def attacked(key, evidence):
+        raise AssertionError
+
+    attacks = [dataclasses.replace(a, run=attacked) for a in examples.cheap_attacks()]
+    path = tmp_path / "scores.npz"
+    evidence, is_member = examples.make_evidence(leak=0.0, unit_id=np.arange(300) // 2 * 2)
+    evidence_lib.save(path, evidence, is_member)
+    with pytest.raises(ValueError, match="Expected one membership for all records of a group"):
+        assembly.assemble_outputs(KEY, Settings(scores=str(path)), attacks=attacks)
+    evidence = dataclasses.replace(evidence, unit_id=None)
+    evidence_lib.save(path, evidence, np.ones(300, bool))
+    with pytest.raises(ValueError, match="Expected members and non-members, got 300 and 0"):
+        assembly.assemble_outputs(KEY, Settings(scores=str(path)), attacks=attacks)

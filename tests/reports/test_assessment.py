@@ -326,3 +326,16 @@ def test_exposed_groups_are_named_by_their_first_record():
     result = assess(evidence, is_member, unit=unit)
     assert all(each.row % 2 == 0 and is_member[each.row] for each in result.exposed)
     assert {each.label for each in result.exposed} == {None}
+
+
+@pytest.mark.parametrize("extreme", [-np.inf, 1e308])
+def test_the_histogram_counts_infinite_and_huge_scores(extreme):
+    evidence, is_member = examples.make_evidence(leak=1.0)
+    scores = np.where(np.arange(len(is_member)) % 3 == 0, extreme, is_member + 0.0)
+    scores[1::6] = -extreme
+    table = [dataclasses.replace(examples.TOY, run=lambda *_: scores)]
+    histogram = assess(evidence, is_member, attacks=table).histogram
+    assert sum(histogram.members) == is_member.sum()
+    assert sum(histogram.nonmembers) == (~is_member).sum()
+    assert np.isfinite(histogram.edges).all()
+    assert (np.diff(histogram.edges) > 0).all()

@@ -110,6 +110,10 @@ def test_outputs_of_shadow_models_come_from_a_file(files):
     report = assemble(settings(files, shadows_file=str(path)))
     assert report.entries[0].findings.num_shadows == 8
     assert report.entries[0].findings.attack("lira").metrics.num_members == N
+    with_more = {"shadow_logits": logits[:4], "shadow_is_member": half, "group": np.arange(2 * N)}
+    np.savez(path, **with_more)
+    with pytest.warns(UserWarning, match=r"shadows\.npz: unused arrays: group"):
+        assemble(settings(files, shadows_file=str(path)))
     np.savez(path, shadow_logits=logits[:, 1:], shadow_is_member=half)
     with pytest.raises(ValueError, match=r"Expected shadow_logits of shape \[models, 120, 3\]"):
         assemble(settings(files, shadows_file=str(path)))
@@ -139,6 +143,42 @@ def test_files_that_differ_are_refused(files):
     np.savez(files / "nonmembers.npz", x=x, y=np.arange(N) % 3)
     with pytest.raises(ValueError, match=r"members and non-members of one shape, got \[4\] in mem"):
         assemble(settings(files))
+
+
+def test_classes_that_are_numbers_are_outputs_in_their_order(files):
+    """The 12 classes 1 to 12; as text, 10 would come before 2."""
+    rng = np.random.default_rng(0)
+    for name in ("members", "nonmembers"):
+        x = rng.random((N, 1))
+        np.savez(files / f"{name}.npz", x=x, y=1 + (x[:, 0] * 12).astype(int))
+    (files / "model.py").write_text(
+        "import numpy as np\n\n\ndef predict(x):\n"
+        "    return np.eye(12)[(x[:, 0] * 12).astype(int)] + 1e8 * np.ones(12)\n"
+    )
+    report = assemble(settings(files))
+    assert report.entries[0].utility.test == 1.0
+    assert report.data.class_names[:3] == ("1", "2", "3")
+
+
+def test_groups_in_one_file_are_refused(files):
+    with np.load(files / "members.npz") as stored:
+        arrays = dict(stored)
+    np.savez(files / "members.npz", **arrays, group=np.arange(N) // 2)
+    with pytest.raises(ValueError, match="got groups in members alone"):
+        assemble(settings(files))
+
+
+def test_columns_in_another_order_are_refused(files):
+    rows = [f"{0.37 * i:.2f},{i / 7},{i % 3}" for i in range(N)]
+    for name, header in (("members", "a,b,y"), ("nonmembers", "b,a,y")):
+        (files / f"{name}.csv").write_text("\n".join([header, *rows]))
+    given = dataclasses.replace(
+        settings(files, label="y"),
+        members=str(files / "members.csv"),
+        nonmembers=str(files / "nonmembers.csv"),
+    )
+    with pytest.raises(ValueError, match=r"same columns in the same order .* \['b', 'a'\]"):
+        assemble(given)
 
 
 def test_categories_of_two_tables_are_refused(files):

@@ -147,3 +147,9 @@ def test_every_setting_has_a_help_text():
     for field in dataclasses.fields(Settings):
         row = next(i for i, line in enumerate(lines) if line.startswith(f"    {field.name}: "))
         assert lines[row + 1].startswith('    """'), field.name
+
+
+def test_a_byte_order_mark_before_the_settings_is_skipped(tmp_path):
+    path = tmp_path / "settings.toml"
+    path.write_bytes(b"\xef\xbb\xbfshadows = 8\n")
+    assert read_toml(path).shadows == 8

@@ -64,6 +64,42 @@ def test_a_promise_that_no_bound_exceeds_is_published(leaky):
     assert _entry_wording.tone(kept) == "good"
 
 
+def test_a_claim_is_conditional_and_compared_with_the_auc(leaky):
+    """The advantage of the claim is 0.3 (`examples.make_guarantee`), so it allows an AUC of 0.8."""
+    claimed = promised(leaky, epsilon=9.0)
+    claimed = dataclasses.replace(
+        claimed, promise=dataclasses.replace(claimed.promise, is_claim=True)
+    )
+    assert _entry_wording.tag(claimed) == "publish if the claim holds"
+    assert _entry_wording.tone(claimed) == ""
+    assert any(
+        sentence.startswith("If the claim holds, for every attack, true positive rate minus")
+        for sentence in _entry_wording.model_sentences(claimed, "record")
+    )
+
+    def text(auc_interval, **changes):
+        strongest = claimed.findings.strongest
+        attacks = tuple(
+            dataclasses.replace(a, corrected_auc_interval=auc_interval)
+            if a.name == strongest
+            else a
+            for a in claimed.findings.attacks
+        )
+        findings = dataclasses.replace(claimed.findings, attacks=attacks, **changes)
+        return _entry_wording.recommendation(
+            dataclasses.replace(claimed, findings=findings), seed=None
+        )
+
+    assert "proves no epsilon above the claim" in text((0.6, 0.9))
+    unknown = {"audit": None, "no_audit": "how members were chosen is not known"}
+    assert "was not audited, since how members were chosen is not known" in text(
+        (0.6, 0.9), **unknown
+    )
+    for changes in ({}, unknown):
+        assert "is above 0.800, the most that the claim allows" in text((0.801, 0.9), **changes)
+        assert "within this guarantee" not in text((0.801, 0.9), **changes)
+
+
 def test_a_refuted_promise_is_not_published(leaky):
     broken = promised(leaky, epsilon=leaky.findings.audit.one_run / 2)
     assert broken.recommendation == "do_not_publish"
