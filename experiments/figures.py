@@ -50,10 +50,12 @@ def lines(
     x: str,
     y: str,
     columns: int = 3,
+    log_from: float | None = None,
 ) -> str:
     """Draws lines in panels side by side; lines of equal names have one colour and legend.
 
-    A horizontal axis of integers has no ticks between them.
+    A horizontal axis of integers has no ticks between them. With `log_from` it is logarithmic from
+    this value on, and linear from 0 to it.
     """
     names = list(dict.fromkeys(line.name for panel in panels.values() for line in panel))
 
@@ -67,6 +69,8 @@ def lines(
         if all(isinstance(value, int) for line in panel for value in line.x):
             axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
             axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        if log_from is not None:
+            axes.set_xscale("symlog", linthresh=log_from)
 
     return _figure(panels, draw, x=x, y=y, columns=columns, legend=True)
 

@@ -1,11 +1,13 @@
 """Figure 7 of yang2023, middle column: attacks on translation models with an L2 penalty.
 
 Run:       python -m experiments run yang2023/nmt_fig7 --preset cpu
-Time:      smoke 30 s, cpu not run yet (about 2 hours on one core; build/translation keeps what is
-           trained), paper not run yet
+Time:      smoke 30 s, cpu 25 min on one core with the models of nmt_fig4 in build/translation,
+           about 30 min without, paper not run yet
 Paper:     the accuracy on the feed-forward network falls as the penalty grows, that on the
            recurrent one only marginally; the penalties are not stated
-Ours:      not run yet
+Ours:      the other way round (cpu, 2026-11-29): from penalty 0 to 0.001 the accuracy of PVMIA
+           falls from 84 to 64 % on the RNN, whose BLEU falls from 15 to 7, and from 97 to 91 % on
+           the transformer, whose BLEU rises from 22 to 28
 
 Needs Multi30K in JAXPRIV_DATA. The penalty is on the weights, through the gradient of Adam. The
 paper describes one on activations, as well as L2 regularisation.
@@ -57,7 +59,9 @@ def run(settings: Settings) -> dict[str, Any]:
 def plots(record: dict[str, Any]) -> dict[str, str]:
     """Draws BLEU and accuracies against the penalty."""
     panels = translation_tables.curves(record["rows"], "penalty", "name")
-    return {"penalty": figures.lines(panels, x="L2 penalty", y="Multi30K")}
+    smallest = min((row["penalty"] for row in record["rows"] if row["penalty"] > 0), default=None)
+    picture = figures.lines(panels, x="L2 penalty", y="Multi30K", log_from=smallest)
+    return {"penalty": picture}
 
 
 def table(record: dict[str, Any]) -> str:
