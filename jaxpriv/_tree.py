@@ -1,14 +1,18 @@
-"""Arithmetic on pytrees and arrays that optax.tree and jax.numpy lack."""
+"""Arithmetic and noise on pytrees and arrays that optax.tree, jax.numpy and jax.random lack."""
 
+import math
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree, UInt32
 
 _MAX_ENTRIES_OF_JOINT_DRAW = 2**16
 """Size of the largest leaf whose noise is part of one draw."""
+
+_MAX_ENTRIES_AT_ONCE = 2**18
+"""Number of entries from which noise is drawn in a loop, whose random bits stay in the caches."""
 
 
 def check_float(params: PyTree) -> None:
@@ -39,6 +43,11 @@ def normal_like(key: PRNGKeyArray, tree: PyTree, *, std: float | Float[Array, ""
     a layer; each large leaf has a key and a draw of its own, which bounds memory. The noise is
     drawn in at least float32 whatever the type of the leaf: rounding to bfloat16 would coarsen it.
 
+    `jax.random.normal` ends at 5.2 standard deviations in float32. A sum beyond that end would
+    prove that a record is present, for one whose gradient has a single non-zero entry with
+    probability 0.004 in 5,000 batches at sampling probability 0.01 and noise multiplier 0.7. The
+    noise here ends at 9.1 standard deviations, where that probability is below 1e-12.
+
     Args:
       key: PRNG key.
       tree: arrays, whose shapes the noise has.
@@ -58,10 +67,36 @@ def normal_like(key: PRNGKeyArray, tree: PyTree, *, std: float | Float[Array, ""
     ):
         dtype = accumulation_dtype(leaves[members[0]].dtype)
         ends = np.cumsum([leaves[i].size for i in members])
-        drawn = jnp.asarray(std, dtype) * jax.random.normal(group_key, (int(ends[-1]),), dtype)
+        drawn = jnp.asarray(std, dtype) * _standard_normal(group_key, int(ends[-1]), dtype)
         for i, part in zip(members, jnp.split(drawn, ends[:-1]), strict=True):
             noise[i] = part.reshape(leaves[i].shape)
     return jax.tree.unflatten(treedef, noise)
+
+
+def _standard_normal(key: PRNGKeyArray, size: int, dtype: np.dtype) -> Float[Array, " size"]:
+    def draw(key: PRNGKeyArray) -> Array:
+        high, low = jax.random.bits(key, (2, length), jnp.uint32)
+        return normal_of_bits(high, low, dtype)
+
+    rows = max(1, math.ceil(size / _MAX_ENTRIES_AT_ONCE))
+    length = math.ceil(size / rows)
+    if rows == 1:
+        return draw(key)
+    return jax.lax.map(draw, jax.random.split(key, rows)).reshape(-1)[:size]
+
+
+def normal_of_bits(
+    high: UInt32[Array, " n"], low: UInt32[Array, " n"], dtype: np.dtype
+) -> Float[Array, " n"]:
+    """Converts random bits to standard normal numbers by the inverse of the distribution function.
+
+    The first bit is the sign, and the other 63 are a probability in (0, 1/2), whose smallest value
+    is 2^-65. Floating-point numbers resolve probabilities near 0, unlike those near 1.
+    """
+    fraction = (low.astype(dtype) + 0.5) * 2.0**-32
+    probability = ((high & 0x7FFFFFFF).astype(dtype) + fraction) * 2.0**-32
+    below = jax.scipy.special.ndtri(probability)
+    return jnp.where(high >> 31 == 1, -below, below)
 
 
 def take(tree: PyTree, indices: Array) -> PyTree:
@@ -101,10 +136,13 @@ def norm(x: Array) -> Float[Array, ""]:
 def power_of_two(x: Array) -> Array:
     """Rounds non-negative numbers to a power of two, 0 and non-finite ones to themselves.
 
-    Division by a power of two is exact. The result is at most that of `largest_divisor`.
+    Division by a power of two is exact. The result is at most that of `largest_divisor`, and at
+    least the smallest normal number, since accelerators do not flush subnormal ones to 0.
     """
-    rounded = jax.lax.reduce_precision(x, exponent_bits=jnp.finfo(x.dtype).nexp, mantissa_bits=0)
-    return jnp.where(jnp.isfinite(x), jnp.minimum(rounded, largest_divisor(x.dtype)), x)
+    info = jnp.finfo(x.dtype)
+    rounded = jax.lax.reduce_precision(x, exponent_bits=info.nexp, mantissa_bits=0)
+    rounded = jnp.clip(rounded, info.tiny, largest_divisor(x.dtype))
+    return jnp.where(jnp.isfinite(x) & (x > 0), rounded, x)
 
 
 def largest_divisor(dtype: np.dtype) -> float:

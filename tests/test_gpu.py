@@ -38,6 +38,20 @@ def test_one_example_never_exceeds_the_clip_norm_at_default_precision(keys):
         assert oracles.tree_norm(found.total) <= 0.01 * (1 + 1e-4)
 
 
+@pytest.mark.parametrize("make", [grads.clipped_grad, grads.explicit_clipped_grad])
+def test_a_subnormal_activation_counts_in_the_norm(make, keys):
+    """A GPU multiplies by subnormal numbers, which a CPU takes for 0."""
+
+    def loss(w, example, key):
+        x, factor = example
+        return factor * jnp.dot(w, x)
+
+    batch = jnp.full((2, 3), 5e-39), jnp.full(2, 1e38)
+    found = jax.jit(make(loss, clip_norm=0.1))(jnp.zeros(3), batch, jnp.ones(2, bool), keys(1)[0])
+    np.testing.assert_allclose(found.norms, 0.5 * np.sqrt(3), rtol=1e-4)
+    assert oracles.tree_norm(found.total) <= 0.2 * (1 + 1e-5)
+
+
 def test_models_train_side_by_side(keys):
     def loss(params, x, key):
         return jnp.sum((params["w"] - x) ** 2)

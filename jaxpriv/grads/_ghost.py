@@ -74,9 +74,9 @@ def ghost_sum(
     """
     leaves, treedef = jax.tree.flatten(params)
     gradient = backward(plan, params, batch, keys)
-    if plan.narrow:
-        # XLA may leave out a rounding to bfloat16 in the norm and not in the sum, or vice versa.
-        gradient = jax.lax.optimization_barrier(gradient)
+    # XLA may leave out a rounding to bfloat16 in the norm and not in the sum, or vice versa, and it
+    # squares a constant cotangent before it is scaled, which underflows.
+    gradient = jax.lax.optimization_barrier(gradient)
     forms = choose_forms(plan, factor_shapes(plan, _of_one(gradient.tapes)))
     factors = jax.vmap(lambda tapes, _: _ghost_run.factors(plan, tapes))(gradient.tapes, mask)
     batched = {

@@ -104,7 +104,6 @@ class Plan:
     explicit: leaf -> reason for its explicit gradients.
     unused: leaves that the loss does not depend on.
     working_set: estimated bytes of activations of one example.
-    narrow: whether any part of the loss computes in less than float32.
     """
 
     region: Region
@@ -112,7 +111,6 @@ class Plan:
     explicit: dict[int, str]
     unused: frozenset[int]
     working_set: int
-    narrow: bool
 
     @property
     def two_passes(self) -> bool:
@@ -161,7 +159,6 @@ def make_plan(loss: Loss, params: Params, example: Example, key: PyTree) -> Plan
         working_set=_ghost_jaxpr.working_set(
             closed.jaxpr, [i >= len(shapes) for i in range(len(closed.jaxpr.invars))]
         ),
-        narrow=_ghost_jaxpr.is_narrow(closed.jaxpr),
     )
 
 

@@ -178,7 +178,8 @@ def _with_norm(eqn: Any, site: Site, dummy: Array, values: list[Any]) -> Array:
         operand = (
             None if site.operand is None else [*operands[:at], view, *operands[at:]][site.operand]
         )
-        norm = _ghost_factors.norm([site.factor(operand, delta)])
+        factor = site.factor(*jax.lax.optimization_barrier((operand, delta)))  # as in `ghost_sum`
+        norm = _ghost_factors.norm([factor])
         return cotangents, jnp.zeros_like(view), norm.astype(dummy.dtype)
 
     evaluate.defvjp(forward, backward)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PyTree
 
-from jaxpriv import _check
+from jaxpriv import _check, _tree
 from jaxpriv._types import Params, Sampler
 from jaxpriv.grads import ClippedGrad
 from jaxpriv.grads._per_example import SMALLEST_CLIP_NORM
@@ -119,7 +119,7 @@ def adaptive_dpsgd(
         plain = State(state.params, state.opt_state, state.step)
         updated = _step.apply_gradient(optimizer, plain, grads)
         below = jnp.where(mask, jnp.where(norms <= state.clip_norm, 0.5, -0.5), 0.0).sum()
-        noisy = below + count_noise * jax.random.normal(count_key)
+        noisy = below + _tree.normal_like(count_key, below, std=count_noise)
         share = noisy / sampler.expected_batch_size + 0.5
         clip_norm = state.clip_norm * jnp.exp(-rate * (share - target_quantile))
         clip_norm = jnp.maximum(clip_norm, smallest)

@@ -111,6 +111,23 @@ def test_a_gradient_near_the_largest_float_does_not_exceed_the_clip_norm(
         assert oracles.tree_norm(result.total) <= 1 + 1e-5
 
 
+@pytest.mark.parametrize("constant", [1e-24, 2**-63.4, 2.0**64, 1e30])
+@pytest.mark.parametrize("positions", [1, 4])
+def test_a_constant_cotangent_is_scaled_before_it_is_squared(constant, positions):
+    """XLA turns (c / s)^2 into c^2 / s^2 for a constant c, and c^2 underflows or overflows."""
+
+    def loss(w, x, key):
+        return constant * jnp.sum(x @ w)
+
+    x = jnp.full((2, positions, 3), 1e25 if constant < 1 else 1e-10)
+    result = jax.jit(grads.clipped_grad(loss, clip_norm=1.0))(
+        jnp.zeros(3), x, jnp.ones(2, bool), KEY
+    )
+    expected = constant * positions * float(x[0, 0, 0]) * np.sqrt(3)
+    np.testing.assert_allclose(result.norms, expected, rtol=1e-5)
+    assert oracles.tree_norm(result.total) == pytest.approx(min(2.0, 2 * expected), rel=1e-5)
+
+
 @jax.custom_vjp
 def straight_through(w):
     return jnp.round(w * 4) / 4
