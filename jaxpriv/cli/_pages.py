@@ -85,10 +85,10 @@ def write(
     (folder / _EVIDENCE).rename(out / _EVIDENCE)
     page = reports.write(report, out)
     page.with_suffix(".pdf").unlink(missing_ok=True)  # that of a report which was replaced
+    shutil.rmtree(folder)  # before anything else can fail, since it has the secret key
     lines = [f"Report: {page}"]
     if command.pdf:
         lines.append(f"PDF: {reports.write_pdf(page)}")
-    shutil.rmtree(folder)
     return report, lines
 
 

@@ -15,7 +15,7 @@ from jaxpriv import _check
 def interval(
     members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, " k"], *, confidence: float
 ) -> tuple[float, float, float]:
-    """Estimates the AUC with DeLong's interval, on the logit scale.
+    """Estimates the AUC with DeLong's interval, by Student's t on the logit scale.
 
     Args:
       members: scores of members, ascending; at least one.
@@ -36,13 +36,20 @@ def interval(
     above = 2 * m - _twice_rank(nonmembers, members)
     twice_wins, twice_pairs = int(below.sum()), 2 * m * k
     auc = twice_wins / twice_pairs
-    variance = _variance(below / (2 * k), auc) / m + _variance(above / (2 * m), auc) / k
+    parts = _variance(below / (2 * k), auc) / m, _variance(above / (2 * m), auc) / k
+    variance = sum(parts)
     if variance == 0:
         return auc, *_without_variance(auc, min(m, k), confidence)
     log_odds = math.log(twice_wins / (twice_pairs - twice_wins))
     # The derivative of the logit, 1 / (A (1 - A)), from the counts: it is exact near 0 and 1.
     slope = twice_pairs**2 / (twice_wins * (twice_pairs - twice_wins))
-    width = special.ndtri((1 + confidence) / 2) * math.sqrt(variance) * slope
+    # Satterthwaite's degrees of freedom, as in the test of Brunner and Munzel (2000). The part of a
+    # single placement is not estimated but the largest that is possible, so it has no error.
+    parts_of_sizes = zip(parts, (m, k), strict=True)
+    inverse = sum((part / variance) ** 2 / (n - 1) for part, n in parts_of_sizes if n > 1)
+    tail = (1 + confidence) / 2
+    quantile = special.stdtrit(1 / inverse, tail) if inverse > 0 else special.ndtri(tail)
+    width = quantile * math.sqrt(variance) * slope
     lower, upper = special.expit([log_odds - width, log_odds + width])
     return auc, float(lower), float(upper)
 

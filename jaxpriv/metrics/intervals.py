@@ -114,8 +114,9 @@ def paired_difference(
       second: whether the second method did.
       confidence: confidence level of the interval, in (0, 1).
       cluster: cluster of each trial, such as the person, within which trials are dependent; None:
-        all trials are independent. A correlation between clusters below r replaces r. The coverage
-        is then approximate, and lower if few clusters of very different sizes are discordant.
+        all trials are independent. A correlation between clusters below r replaces r, and no end is
+        nearer than for independent trials. The coverage is then approximate, and lower if few
+        clusters of very different sizes are discordant.
 
     Returns:
       The share of the first minus that of the second, in [-1, 1], and its interval.
@@ -139,16 +140,12 @@ def paired_difference(
     """
     _check.same_length(first=first, second=second)
     only_first, only_second = first & ~second, second & ~first
-    p, q = (
-        share(side, confidence=confidence, cluster=cluster) for side in (only_first, only_second)
-    )
-    correlation = 0.0 if cluster is None else _correlation(only_first, only_second, cluster)
+    below, above = _paired_deviations(only_first, only_second, confidence, None)
+    if cluster is not None:
+        wider = _paired_deviations(only_first, only_second, confidence, cluster)
+        below, above = max(below, wider[0]), max(above, wider[1])
     value = (int(only_first.sum()) - int(only_second.sum())) / len(first)
-    return Share(
-        value=value,
-        lower=max(value - _deviation(p, q, correlation), -1.0),
-        upper=min(value + _deviation(q, p, correlation), 1.0),
-    )
+    return Share(value, lower=max(value - below, -1.0), upper=min(value + above, 1.0))
 
 
 def clopper_pearson(
@@ -314,12 +311,14 @@ def delong(scores: Column, is_member: Column, *, confidence: float) -> Auc:
     """Estimates the AUC with DeLong's interval, on the logit scale so that it stays in [0, 1].
 
     Var[A] = Var[V_members] / m + Var[V_nonmembers] / k, where V of a member is the share of
-    non-members below it (ties half) and V of a non-member the share of members above it. Assumes
-    that records are independent. O(n log n).
+    non-members below it (ties half) and V of a non-member the share of members above it. The
+    quantile is that of Student's t with the degrees of freedom of the test of Brunner and Munzel.
+    Assumes that records are independent. O(n log n).
 
     The interval is approximate, and too narrow for few records on a side. At confidence 0.95 it
-    covers normal scores with AUC 0.5 and 0.9 in 0.93 and 0.89 of the draws for 10 members and 500
-    non-members, in 0.90 and 0.82 for 5 and 200, and AUC 0.5 in 0.78 for 2 and 50.
+    covers normal scores with AUC 0.5, 0.9 and 0.97 in 0.96, 0.90 and 0.85 of the draws for 10
+    members and 500 non-members, in 0.95, 0.89 and 0.92 for 5 and 200, and AUC 0.5 in 0.87 for 2 and
+    50 (from 3,000 draws each).
 
     Args:
       scores: [n] or [n, 1]; higher = more likely a member; -inf ranks lowest, +inf highest.
@@ -336,6 +335,7 @@ def delong(scores: Column, is_member: Column, *, confidence: float) -> Auc:
     References:
       DeLong, DeLong and Clarke-Pearson, Comparing the Areas under Two or More Correlated ROC
       Curves, 1988. The ranks: Sun and Xu, Fast Implementation of DeLong's Algorithm, 2014.
+      Degrees of freedom: Brunner and Munzel, The Nonparametric Behrens-Fisher Problem, 2000.
 
     Example:
       >>> import numpy as np
@@ -343,10 +343,24 @@ def delong(scores: Column, is_member: Column, *, confidence: float) -> Auc:
       >>> scores, is_member = np.arange(20), np.array([0, 1, 1, 0] * 4 + [1] * 4)
       >>> result = intervals.delong(scores, is_member, confidence=0.95)
       >>> round(result.auc, 2), round(result.lower, 2), round(result.upper, 2)
-      (0.67, 0.4, 0.86)
+      (0.67, 0.38, 0.87)
     """
     members, nonmembers = _check.split_by_membership(scores, is_member)
     return Auc(*_delong.interval(members, nonmembers, confidence=confidence))
+
+
+def _paired_deviations(
+    only_first: Bool[np.ndarray, " n"],
+    only_second: Bool[np.ndarray, " n"],
+    confidence: float,
+    cluster: Shaped[np.ndarray, " n"] | None,
+) -> tuple[float, float]:
+    """Returns how far the difference of two shares may lie below and above its estimate."""
+    p, q = (
+        share(side, confidence=confidence, cluster=cluster) for side in (only_first, only_second)
+    )
+    correlation = 0.0 if cluster is None else _correlation(only_first, only_second, cluster)
+    return _deviation(p, q, correlation), _deviation(q, p, correlation)
 
 
 def _deviation(p: Share, q: Share, correlation: float) -> float:

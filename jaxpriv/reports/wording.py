@@ -69,7 +69,7 @@ def model_rows(report: Report) -> list[tuple[str, ...]]:
       ...     settings = reports.Settings(scores=path)
       ...     report = reports.assemble_outputs(jax.random.key(0), settings)
       >>> model_rows(report)[1][2:]
-      ('not stated', '0.500 (0.356 to 0.644)', '0 of 1', 'no leak found, no guarantee')
+      ('not stated', '0.500 (0.353 to 0.647)', '0 of 1', 'no leak found, no guarantee')
     """
     rows: list[tuple[str, ...]] = [
         ("model", "accuracy", "epsilon", "AUC, strongest attack", "leaks", "recommendation")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
+from jaxpriv import reports
 from jaxpriv.attacks import Attack, suite
 from tests.cli.running import refusal, run
 
@@ -280,6 +281,14 @@ def test_attack_writes_the_page_of_the_same_scores(capsys, tmp_path, monkeypatch
     _, text, _ = run(capsys, "attack", path, "--out", out, "--overwrite")
     assert not (out / "report.pdf").exists()
     assert f"Report: {out / 'report.html'}" in text
+
+    def fail(page):
+        raise ValueError("Expected Chromium to print, got an error.")
+
+    monkeypatch.setattr(reports, "write_pdf", fail)
+    assert "Chromium" in refusal(capsys, "attack", path, "--out", out, "--overwrite", "--pdf")
+    assert (out / "report.html").exists()
+    assert not (out / ".checkpoints").exists()  # which had the secret key
     line = refusal(capsys, "attack", path, "--out", tmp_path / "b", "--confidence", "0.9")
     assert "Expected --confidence 0.95 with --out" in line
     assert "Expected --out" in refusal(capsys, "attack", path, "--pdf")

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import special, stats
 from sklearn.metrics import roc_auc_score
@@ -17,11 +17,14 @@ counts = st.integers(1, 2000).flatmap(lambda n: st.tuples(st.integers(0, n), st.
 
 
 def slow_delong(scores, is_member):
-    """AUC and DeLong's variance, computed from every pair."""
+    """AUC, DeLong's variance and its degrees of freedom, computed from every pair."""
     pairs = scores[is_member][:, None] - scores[~is_member][None, :]
     wins = np.where(pairs > 0, 1.0, np.where(pairs == 0, 0.5, 0.0))
     m, k = wins.shape
-    return wins.mean(), wins.mean(1).var(ddof=1) / m + wins.mean(0).var(ddof=1) / k
+    first, second = wins.mean(1).var(ddof=1) / m, wins.mean(0).var(ddof=1) / k
+    variance = first + second
+    spread = first**2 / (m - 1) + second**2 / (k - 1)
+    return wins.mean(), variance, variance**2 / spread if spread > 0 else math.inf
 
 
 def auc_coverage(rng, *, members, nonmembers, shift, repetitions):
@@ -123,11 +126,11 @@ def test_delong_is_the_sum_over_all_pairs(rows):
     if min(is_member.sum(), (~is_member).sum()) < 2:
         return
     auc, lower, upper = intervals.delong(scores, is_member, confidence=0.9)
-    slow_auc, variance = slow_delong(scores, is_member)
+    slow_auc, variance, degrees = slow_delong(scores, is_member)
     assert auc == pytest.approx(slow_auc, abs=1e-12)
     assert 0 <= lower <= auc <= upper <= 1
     if variance > 0:
-        half = stats.norm.ppf(0.95) * math.sqrt(variance) / (auc * (1 - auc))
+        half = stats.t.ppf(0.95, degrees) * math.sqrt(variance) / (auc * (1 - auc))
         odds = math.log(auc / (1 - auc))
         np.testing.assert_allclose(
             (lower, upper), 1 / (1 + np.exp([half - odds, -half - odds])), rtol=1e-9
@@ -146,6 +149,26 @@ def test_delong_covers_at_its_confidence(members, nonmembers, shift):
     )
     chance = 3 * math.sqrt(0.95 * 0.05 / repetitions)
     assert 0.94 - chance < coverage < 0.96 + chance
+
+
+def test_delong_covers_for_few_members():
+    """With the quantile of a normal distribution, 0.90 of the intervals would cover."""
+    coverage = auc_coverage(
+        np.random.default_rng(5), members=5, nonmembers=200, shift=0.0, repetitions=1500
+    )
+    assert coverage > 0.95 - 3 * math.sqrt(0.95 * 0.05 / 1500)
+
+
+def test_the_degrees_of_freedom_are_those_of_brunner_and_munzel():
+    """Their statistic is that of the AUC without the logit; SciPy has the p-value."""
+    rng = np.random.default_rng(8)
+    members, nonmembers = rng.normal(size=6) + 1, rng.normal(size=30)
+    scores, is_member = np.concatenate([members, nonmembers]), np.arange(36) < 6
+    auc, variance, degrees = slow_delong(scores, is_member)
+    found = stats.brunnermunzel(nonmembers, members, alternative="less")
+    assert found.pvalue == pytest.approx(
+        stats.t.cdf((0.5 - auc) / math.sqrt(variance), degrees), rel=1e-9
+    )
 
 
 def test_delong_lies_on_the_score_scale_of_ranks():
@@ -320,6 +343,8 @@ def test_few_discordant_pairs_have_the_bounds_of_clopper_and_pearson():
 
 
 @given(st.integers(1, 60).flatmap(lambda n: st.tuples(st.just(n), *[st.integers(0, n)] * 2)))
+@example((2, 1, 0))
+@example((5, 0, 1))
 def test_paired_differences_are_antisymmetric_and_contain_their_value(counts):
     n, b, c = counts
     first, second = discordant(n, b, min(c, n - b))
