@@ -65,10 +65,10 @@ def _bracket(
     stride = math.log(4) if near_value > 0 else -math.log(2)
     while near_value * far_value > 0:
         if not lowest < far < highest:
-            raise ValueError(
-                f"No noise multiplier between {_MIN_NOISE} and {_MAX_NOISE:g} reaches "
-                f"{target_name}={target_value}."
-            )
+            target = f"{target_name}={target_value}"
+            if near_value > 0:
+                raise ValueError(f"No noise multiplier up to {_MAX_NOISE:g} meets {target}.")
+            raise ValueError(f"Every noise multiplier from {_MIN_NOISE} on meets {target}.")
         near, near_value = far, far_value
         far = min(max(near + stride, lowest), highest)
         far_value = excess(far)

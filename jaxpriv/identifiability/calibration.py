@@ -60,7 +60,7 @@ def calibrate_belief(
         event = make_event(noise_multiplier)
         return belief.violation_probability(event, rho=max_belief, relation=relation)
 
-    return _smallest_noise(probability, violation_probability)
+    return _smallest_noise(probability, "violation_probability", violation_probability)
 
 
 def calibrate_advantage(
@@ -95,10 +95,10 @@ def calibrate_advantage(
     def advantage(noise_multiplier: float) -> float:
         return accounting.advantage_bound(make_event(noise_multiplier), relation=relation)
 
-    return _smallest_noise(advantage, max_advantage)
+    return _smallest_noise(advantage, "max_advantage", max_advantage)
 
 
-def _smallest_noise(risk: Callable[[float], float], max_risk: float) -> float:
+def _smallest_noise(risk: Callable[[float], float], name: str, max_risk: float) -> float:
     max_risk = float(max_risk)
 
     def excess(log_z: float) -> float:
@@ -107,5 +107,5 @@ def _smallest_noise(risk: Callable[[float], float], max_risk: float) -> float:
         return min(max(math.log(value / max_risk), -3.0), 3.0) if value > 0 else -3.0
 
     return _search.smallest_noise(
-        excess, target_name="promise", target_value=max_risk, log_tolerance=_PRECISION / 2
+        excess, target_name=name, target_value=max_risk, log_tolerance=_PRECISION / 2
     )
