@@ -25,6 +25,8 @@ def recommend(
 ) -> verdict.Recommendation:
     """Recommends whether to publish a model, by all lower bounds on its epsilon.
 
+    A claimed guarantee, which may come without an audit, is also compared with the AUC.
+
     Args:
       result: results of the attacks.
       promise: guarantee; None without one.
@@ -34,6 +36,8 @@ def recommend(
     Returns:
       The recommendation.
     """
+    if promise is not None and promise.contradicted_auc(result) is not None:
+        return "do_not_publish"
     bound, audited = None, None
     if result.audit is not None:
         bound = result.audit.one_run

@@ -304,6 +304,18 @@ class Promise:
         assert guarantee is not None
         return guarantee
 
+    def contradicted_auc(self, findings: "Findings") -> float | None:
+        """Returns the largest AUC that a claim allows if the attacks prove a larger one.
+
+        The score of a non-member is a threshold for that of a member, whose coin it does not
+        depend on, and without the member both are equally likely to be the larger. Assumes that
+        members and non-members come from the same distribution. None for a guarantee that is no
+        claim, which an audit compares.
+        """
+        allowed = 0.5 + self.stated().advantage_bound
+        lower = findings.strongest_attack().corrected_auc_interval[0]
+        return allowed if self.is_claim and lower > allowed else None
+
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
 class Training:
