@@ -406,7 +406,7 @@ def _check_revealed(evidence: Evidence, is_member: Bool[np.ndarray, " n"]) -> No
     if wrong.any():
         raise ValueError(
             "Expected revealed_is_member to agree with is_member on the revealed records, "
-            f"got {int(wrong.sum())} others."
+            f"got {int(wrong.sum())} that differ."
         )
 
 

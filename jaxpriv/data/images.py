@@ -280,9 +280,9 @@ def _find(folder: Path, suffixes: tuple[str, ...], depth: int) -> tuple[list[Pat
         "empty folders": empty,
     }
     return paths, [
-        f"Left out {len(found)} {what}: {_named(found, folder)}."
-        for what, found in left_out.items()
-        if found
+        f"Left out {len(missed)} {kind}: {_named(missed, folder)}."
+        for kind, missed in left_out.items()
+        if missed
     ]
 
 

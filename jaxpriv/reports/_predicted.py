@@ -116,11 +116,11 @@ def _check_same_columns(parts: list[Dataset]) -> None:
             f"Expected members and non-members of one shape, got {list(members.x.shape[1:])} in "
             f"{members.name} and {list(nonmembers.x.shape[1:])} in {nonmembers.name}."
         )
-    columns, others = ([column.name for column in part.columns] for part in parts)
-    if columns and others and columns != others:
+    names, reference = ([column.name for column in part.columns] for part in parts)
+    if names and reference and names != reference:
         raise ValueError(
             f"Expected the same columns in the same order in {members.name} and "
-            f"{nonmembers.name}, got {columns[:20]} and {others[:20]}."
+            f"{nonmembers.name}, got {names[:20]} and {reference[:20]}."
         )
     with_groups = [part.name for part in parts if part.group is not None]
     if len(with_groups) == 1:
