@@ -16,6 +16,9 @@ _MAX_LABEL = 2**31
 _MAX_EXACT = 2**53
 """float64 represents every integer up to this one."""
 
+_SUM_TOLERANCE = 1e-3
+"""Non-negative numbers whose sum differs from 1 by at most about this are probabilities."""
+
 
 def _number(name: str, value: object) -> float:
     """Returns a static number as float; raises ValueError for a traced one."""
@@ -247,12 +250,29 @@ def split_by_membership(
         non-members.
     """
     array, truth = scores_and_membership(values, is_member)
-    members, nonmembers = np.sort(array[truth]), np.sort(array[~truth])
-    if not (members.size and nonmembers.size):
+    both_sides(truth)
+    return np.sort(array[truth]), np.sort(array[~truth])
+
+
+def both_sides(is_member: Bool[np.ndarray, " n"], *, beside: str = "") -> None:
+    """Raises ValueError unless there are members and non-members.
+
+    Args:
+      is_member: bool, [n].
+      beside: what they are counted beside, for the message.
+    """
+    num_members, num_nonmembers = int(is_member.sum()), int((~is_member).sum())
+    if not (num_members and num_nonmembers):
+        where = f" beside {beside}" if beside else ""
         raise ValueError(
-            f"Expected members and non-members, got {members.size} and {nonmembers.size}."
+            f"Expected members and non-members{where}, got {num_members} and {num_nonmembers}."
         )
-    return members, nonmembers
+
+
+def are_probabilities(rows: Float[np.ndarray, "n c"]) -> bool:
+    """Returns whether every row has non-negative numbers whose sum is 1, up to rounding."""
+    sums = rows.sum(axis=1, dtype=np.float64)
+    return bool((rows >= 0).all() and np.allclose(sums, 1, atol=_SUM_TOLERANCE))
 
 
 def whole_numbers(

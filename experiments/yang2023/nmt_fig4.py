@@ -2,7 +2,7 @@
 
 Run:       python -m experiments run yang2023/nmt_fig4 --preset cpu
 Time:      smoke 30 s, cpu 14 min on one core with the RNNs of rnnmia2022/fig6_7 in
-           build/translation, about 20 min without, paper not run yet
+           build/translation, about 20 min without (estimated), paper not run yet
 Paper:     both networks reach about the same BLEU on members and on other sentences, and the attack
            on the recurrent one is more accurate
 Ours:      not reproduced on 2,000 pairs (cpu, 2026-11-29): after 40 epochs both have a BLEU of 23

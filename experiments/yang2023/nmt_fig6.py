@@ -2,7 +2,7 @@
 
 Run:       python -m experiments run yang2023/nmt_fig6 --preset cpu
 Time:      smoke 30 s, cpu 4 min on one core with the RNN of rnnmia2022/fig3 in build/translation,
-           about 8 min without, paper not run yet
+           about 8 min without (estimated), paper not run yet
 Paper:     the accuracy on early batches falls to 50 % for the feed-forward network, and stays above
            it for the recurrent one
 Ours:      not reproduced on 2,000 pairs (cpu, 2026-11-29): of five parts PVMIA recognises the

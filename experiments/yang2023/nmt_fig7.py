@@ -2,7 +2,7 @@
 
 Run:       python -m experiments run yang2023/nmt_fig7 --preset cpu
 Time:      smoke 30 s, cpu 25 min on one core with the models of nmt_fig4 in build/translation,
-           about 30 min without, paper not run yet
+           about 30 min without (estimated), paper not run yet
 Paper:     the accuracy on the feed-forward network falls as the penalty grows, that on the
            recurrent one only marginally; the penalties are not stated
 Ours:      the other way round (cpu, 2026-11-29): from penalty 0 to 0.001 the accuracy of PVMIA

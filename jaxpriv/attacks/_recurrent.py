@@ -47,18 +47,9 @@ def fit(
     """
     truth = _check.membership(_check.scores(is_member, name="is_member"))
     _check.same_length(known=lengths, is_member=truth)
-    check_both_sides(truth)
+    _check.both_sides(truth)
     sides = tuple(np.flatnonzero(side) for side in (truth, ~truth))
     return _train(key, steps, lengths, sides, net, training)
-
-
-def check_both_sides(is_member: Bool[np.ndarray, " n"]) -> None:
-    """Raises ValueError unless there are members and non-members to learn from."""
-    num_members, num_nonmembers = int(is_member.sum()), int((~is_member).sum())
-    if not (num_members and num_nonmembers):
-        raise ValueError(
-            f"Expected members and non-members, got {num_members} and {num_nonmembers}."
-        )
 
 
 def score(

@@ -519,10 +519,7 @@ def measure(
                 f"Expected {name} of shape {list(truth.shape)}, got {list(array.shape)}."
             )
     _check.same_length(log_probabilities=scores, values=truth)
-    if members.all() or not members.any():
-        raise ValueError(
-            f"Expected members and non-members, got {members.sum()} and {(~members).sum()}."
-        )
+    _check.both_sides(members)
     correct, imputed_correct = (array.argmax(axis=1) == truth for array in (scores, baseline))
 
     def gain(side: Bool[np.ndarray, " n"]) -> Gain:

@@ -95,6 +95,18 @@ class Evidence:
         """Records on which attacks are judged: all but the revealed ones."""
         return np.ones(len(self), bool) if self.revealed is None else ~self.revealed
 
+    def check_judged(self, is_member: Bool[np.ndarray, " n"]) -> None:
+        """Checks that attacks can be judged on these memberships.
+
+        Args:
+          is_member: whether each record is a member of the target.
+
+        Raises:
+          ValueError: if there are no members or no non-members beside the revealed records.
+        """
+        beside = "" if self.revealed is None else "the revealed records"
+        _check.both_sides(is_member[self.judged], beside=beside)
+
     @property
     def num_shadows(self) -> int:
         """Number of shadow models, m; 0 without shadow models."""
@@ -344,9 +356,6 @@ def defended(
     )
 
 
-_SUM_TOLERANCE = 1e-3
-"""Rows of numbers in [0, 1] whose sums differ from 1 by less than this are probabilities."""
-
 _ARRAYS = (
     "signals",
     "logits",
@@ -388,9 +397,7 @@ def _check_names(names: list[str], path: Path) -> None:
 def _warn_of_probabilities(evidence: Evidence, path: Path) -> None:
     """Warns if the rows of logits are probabilities, whose signals are weaker."""
     logits = evidence.logits
-    if logits is None or not len(logits) or not ((logits >= 0) & (logits <= 1)).all():
-        return
-    if np.allclose(logits.sum(axis=1, dtype=np.float64), 1, atol=_SUM_TOLERANCE):
+    if logits is not None and len(logits) and _check.are_probabilities(logits):
         warnings.warn(
             f"{path.name}: the rows of logits are probabilities; save their logarithms, or the "
             "attacks are weaker.",

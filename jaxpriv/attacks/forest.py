@@ -69,10 +69,7 @@ def fit(
     num_classes = np.shape(probabilities)[-1]
     inputs = _inputs(probabilities, labels, num_classes)
     _check.same_length(probabilities=inputs, is_member=truth)
-    if truth.all() or not truth.any():
-        raise ValueError(
-            f"Expected members and non-members, got {truth.sum()} and {(~truth).sum()}."
-        )
+    _check.both_sides(truth)
     forest = RandomForestClassifier(
         _TREES,
         min_samples_leaf=_MIN_LEAF,

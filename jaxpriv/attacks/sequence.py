@@ -582,7 +582,7 @@ def _by_ranks(num_bins: int, key: PRNGKeyArray, evidence: Evidence) -> Float[np.
 
     del key
     known, is_member = _known(evidence)
-    _recurrent.check_both_sides(is_member)
+    _check.both_sides(is_member)
     histograms = functools.partial(
         rank_histograms, num_bins=num_bins, num_tokens=evidence.num_tokens
     )

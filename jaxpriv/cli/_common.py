@@ -86,11 +86,5 @@ def load_scores(path: Path) -> "tuple[Evidence, np.ndarray]":
     loaded, is_member = evidence.load(path)
     if is_member is None:
         raise ValueError(f"Expected the array 'is_member' in {path.name}, got none.")
-    judged = is_member[loaded.judged]
-    if not 0 < judged.sum() < len(judged):
-        beside = "" if loaded.revealed is None else " beside the revealed records"
-        raise ValueError(
-            f"Expected members and non-members{beside}, "
-            f"got {int(judged.sum())} and {int((~judged).sum())}."
-        )
+    loaded.check_judged(is_member)
     return loaded, is_member

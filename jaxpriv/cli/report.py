@@ -63,11 +63,6 @@ def run_report(command: Report, argv: Sequence[str]) -> _common.Answer:
     """
     settings = command.settings
     settings.check_subject()
-    if settings.no_dp:
-        settings.refuse(
-            ("steps", "learning_rate"),
-            "with --no-dp, whose options are --plain-steps and --plain-learning-rate",
-        )
     inputs = (
         settings.scores, settings.data, settings.members, settings.nonmembers,
         settings.shadows_file,

@@ -10,6 +10,8 @@ In the shapes below `n` counts records.
 import codecs
 import csv
 import io
+import itertools
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,14 +107,16 @@ def read(path: Path, label: str | None) -> Table:
 
 def _distinct(names: list[str]) -> list[str]:
     """Appends numbers to equal names: a, b, a becomes a (1), b, a (2)."""
-    taken, result = set(names), []
-    for i, name in enumerate(names):
-        number = names[: i + 1].count(name)
-        while names.count(name) > 1 and f"{name} ({number})" in taken:
-            number += 1
-        result.append(name if names.count(name) == 1 else f"{name} ({number})".strip())
-        taken.add(result[-1])
-    return result
+    counts, taken = Counter(names), set(names)
+    numbers = {name: itertools.count(1) for name in counts}
+
+    def numbered(name: str) -> str:
+        labels = (f"{name} ({number})".strip() for number in numbers[name])
+        label = next(label for label in labels if label not in taken)
+        taken.add(label)
+        return label
+
+    return [name if counts[name] == 1 else numbered(name) for name in names]
 
 
 def _decode(path: Path) -> tuple[bytes, list[str]]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray, Shaped
 
-from jaxpriv import _files, data, units
+from jaxpriv import _check, _files, data, units
 from jaxpriv.attacks.evidence import Evidence
 from jaxpriv.data import Dataset
 from jaxpriv.reports import _user_code
@@ -22,8 +22,6 @@ from jaxpriv.reports.settings import Settings
 from jaxpriv.reports.subjects import Subject
 
 _BATCH = 1024
-_SUM_TOLERANCE = 1e-3
-"""Rows of numbers in [0, 1] whose sums differ from 1 by less than this are probabilities."""
 
 _MIN_PROBABILITY = 1e-30
 
@@ -159,9 +157,7 @@ def _outputs(
     outputs = np.concatenate(rows)
     if np.isnan(outputs).any():
         raise ValueError(f"Expected logits without NaN from {text}.")
-    is_probability = bool(
-        (outputs >= 0).all() and np.allclose(outputs.sum(axis=1), 1, atol=_SUM_TOLERANCE)
-    )
+    is_probability = _check.are_probabilities(outputs)
     if is_probability:
         outputs = np.log(np.maximum(outputs, _MIN_PROBABILITY))
     return outputs, is_probability

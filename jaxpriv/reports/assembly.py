@@ -572,14 +572,9 @@ def _check_outputs_only(defences: Sequence[Defence], subject: str) -> None:
 
 def _check_judged(subject: Subject, unit: units.Units) -> None:
     """Refuses memberships that no attack can be judged on, before attacks are trained."""
+    subject.evidence.check_judged(subject.is_member)
     judged = subject.evidence.judged
     is_member = subject.is_member[judged]
-    if not 0 < is_member.sum() < len(is_member):
-        beside = "" if subject.evidence.revealed is None else " beside the revealed records"
-        raise ValueError(
-            f"Expected members and non-members{beside}, "
-            f"got {int(is_member.sum())} and {int((~is_member).sum())}."
-        )
     units.canaries(unit.subset(judged), np.zeros(len(is_member)), is_member)
 
 

@@ -198,6 +198,11 @@ class Settings:
         """Raises ValueError unless the settings state the subject and its guarantee."""
         if self.trains and self.no_dp == bool(self.epsilon):
             raise ValueError("Expected either --epsilon with --delta and --relation, or --no-dp.")
+        if self.no_dp:
+            self.refuse(
+                ("steps", "learning_rate"),
+                "with --no-dp, whose options are --plain-steps and --plain-learning-rate",
+            )
         if self.repetitions is not None and self.no_dp:
             raise ValueError("Expected --epsilon for --repetitions, got --no-dp.")
 

@@ -113,11 +113,15 @@ def test_a_gradient_near_the_largest_float_does_not_exceed_the_clip_norm(
 
 @pytest.mark.parametrize("constant", [1e-24, 2**-63.4, 2.0**64, 1e30])
 @pytest.mark.parametrize("positions", [1, 4])
-def test_a_constant_cotangent_is_scaled_before_it_is_squared(constant, positions):
+@pytest.mark.parametrize("remat", [False, True])
+def test_a_constant_cotangent_is_scaled_before_it_is_squared(constant, positions, remat):
     """XLA turns (c / s)^2 into c^2 / s^2 for a constant c, and c^2 underflows or overflows."""
 
-    def loss(w, x, key):
+    def product(w, x):
         return constant * jnp.sum(x @ w)
+
+    def loss(w, x, key):
+        return (jax.checkpoint(product, prevent_cse=False) if remat else product)(w, x)
 
     x = jnp.full((2, positions, 3), 1e25 if constant < 1 else 1e-10)
     result = jax.jit(grads.clipped_grad(loss, clip_norm=1.0))(

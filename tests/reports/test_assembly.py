@@ -330,7 +330,8 @@ def test_models_of_images_are_inverted_with_dp_for_records_and_for_classes(monke
 def test_the_accuracy_on_classes_is_that_of_a_model_trained_on_all_of_them():
     settings = dataclasses.replace(
         CLASS_SETTINGS, epsilon=(), no_dp=True, delta=None, relation=None, width=32,
-        plain_steps=60, plain_learning_rate=0.05,
+        plain_steps=60, plain_learning_rate=0.05, steps=Settings.steps,
+        learning_rate=Settings.learning_rate,
     )  # fmt: skip
     report = assembly.assemble(KEY, people(), settings, attacks=examples.cheap_attacks())
     (entry,) = report.entries
