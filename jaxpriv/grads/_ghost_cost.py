@@ -10,10 +10,12 @@ The cost of one example with t positions and sides i and o, in multiplications:
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
+from jax.extend import core
 
+from jaxpriv.grads import _ghost_jaxpr
 from jaxpriv.grads._ghost_factors import Lookup, Outer, Unformed
 
 
@@ -37,10 +39,15 @@ class Rates(NamedTuple):
 # cpu: two cores ran 35e9 multiplications of gradients a second in a loop over examples (17e9 in a
 # batched product), 25e9 of Gram products (10e9), 57e9 of totals; 256 examples, t = 64, i = 192,
 # o = 512. Accelerators: estimates from the ratio of bandwidth to arithmetic, not measured.
-_RATES = {"cpu": Rates(True, 1.4, 0.6, 10.0, 2**24)}
+_RATES = {"cpu": Rates(True, 1.4, 0.6, 10.0, 2**25)}
 _ACCELERATOR = Rates(False, 1.0, 1.0, 100.0, None)
 _MIN_ROWS = 32
 """Minimum rows of a piece: smaller ones spend more on starting products than the caches save."""
+_MAX_WEIGHTS = 1.5
+"""Maximum bytes of weights of a scan, for each byte of activations of the smallest piece.
+
+Recurrent networks were faster in pieces at 1.1, and slower at 1.9.
+"""
 _MIN_LOOPED_MACS = 2**16
 """Minimum multiplications of an example in a loop: fewer cost less than starting an iteration."""
 
@@ -107,6 +114,48 @@ def total_macs(factors: Sequence[Unformed]) -> int:
         return math.prod(factor.left.shape) * factor.right.shape[-1]
 
     return sum(map(macs, factors))
+
+
+def working_set(jaxpr: core.Jaxpr, depends: Sequence[bool]) -> int:
+    """Estimates the bytes of activations of one example, which a backward pass reads again.
+
+    Counts the outputs of all equations that depend on the example, in a scan once for each
+    iteration. Pieces read the weights of a scan more often, so a scan of large weights counts as
+    one iteration.
+
+    Args:
+      jaxpr: any jaxpr.
+      depends: which inputs depend on the example; all others are shared by a batch.
+
+    Returns:
+      The number of bytes.
+    """
+    batched = {v for v, is_batched in zip(jaxpr.invars, depends, strict=True) if is_batched}
+    total = 0
+    for eqn in jaxpr.eqns:
+        inputs = [isinstance(v, core.Var) and v in batched for v in eqn.invars]
+        if not any(inputs):
+            continue
+        batched.update(eqn.outvars)
+        for body in _ghost_jaxpr.bodies(eqn):
+            first = len(inputs) - len(body.invars)  # a cond has its index before its operands
+            inner = [True] * len(body.invars) if first < 0 else inputs[first:]
+            if eqn.primitive.name != "scan":
+                total += working_set(body, inner)
+                continue
+            start, carried = eqn.params["num_consts"], eqn.params["num_carry"]
+            inner[start : start + carried] = [True] * carried
+            iteration = working_set(body, inner)
+            weights = sum(_bytes(v) for v, own in zip(body.invars, inner, strict=True) if not own)
+            few_weights = weights <= _MAX_WEIGHTS * _MIN_ROWS * iteration
+            total += iteration * (eqn.params["length"] if few_weights else 1)
+        total += sum(map(_bytes, eqn.outvars))
+    return total
+
+
+def _bytes(variable: Any) -> int:
+    """Returns the bytes of a variable's array; a key counts 16."""
+    return math.prod(variable.aval.shape) * getattr(variable.aval.dtype, "itemsize", 16)
 
 
 def microbatch_size(working_set: int, rows: int) -> int:

@@ -1,6 +1,5 @@
 """Operations on the jaxpr of a loss that `jax.extend.core` lacks: trace, inline, analyse."""
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -96,43 +95,6 @@ def constant(atom: Any) -> Any:
 def is_real(dtype: Any) -> bool:
     """Returns whether a type is real floating point."""
     return jnp.issubdtype(dtype, jnp.floating)
-
-
-def working_set(jaxpr: core.Jaxpr, depends: Sequence[bool]) -> int:
-    """Estimates the bytes of activations of one example that are in use at a time.
-
-    Counts the outputs of all equations that depend on the example. The body of a scan is counted
-    once, since its iterations are sequential.
-
-    Args:
-      jaxpr: any jaxpr.
-      depends: which inputs depend on the example; all others are shared by a batch.
-
-    Returns:
-      The number of bytes.
-    """
-    batched = {v for v, is_batched in zip(jaxpr.invars, depends, strict=True) if is_batched}
-    total = 0
-    for eqn in jaxpr.eqns:
-        inputs = [isinstance(v, core.Var) and v in batched for v in eqn.invars]
-        if not any(inputs):
-            continue
-        batched.update(eqn.outvars)
-        for body in bodies(eqn):
-            first = len(inputs) - len(body.invars)  # a cond has its index before its operands
-            inner = [True] * len(body.invars) if first < 0 else inputs[first:]
-            if eqn.primitive.name == "scan":
-                carried = eqn.params["num_carry"]
-                start = eqn.params["num_consts"]
-                inner[start : start + carried] = [True] * carried
-            total += working_set(body, inner)
-        total += sum(map(_bytes, (v.aval for v in eqn.outvars)))
-    return total
-
-
-def _bytes(aval: Any) -> int:
-    """Returns the bytes of an array of this type; a key counts 16."""
-    return math.prod(aval.shape) * getattr(aval.dtype, "itemsize", 16)
 
 
 def is_narrow(jaxpr: core.Jaxpr) -> bool:

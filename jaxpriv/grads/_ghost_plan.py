@@ -19,7 +19,7 @@ from jax.extend import core
 from jaxtyping import PyTree
 
 from jaxpriv._types import Example, Loss, Params
-from jaxpriv.grads import _ghost_jaxpr, _ghost_sites, _ghost_views
+from jaxpriv.grads import _ghost_cost, _ghost_jaxpr, _ghost_sites, _ghost_views
 from jaxpriv.grads._ghost_sites import Layout, Site
 from jaxpriv.grads._ghost_views import Source, View
 
@@ -156,7 +156,7 @@ def make_plan(loss: Loss, params: Params, example: Example, key: PyTree) -> Plan
         blocks=blocks,
         explicit={i: reason for i, reason in explicit.items() if i not in unused},
         unused=frozenset(unused),
-        working_set=_ghost_jaxpr.working_set(
+        working_set=_ghost_cost.working_set(
             closed.jaxpr, [i >= len(shapes) for i in range(len(closed.jaxpr.invars))]
         ),
     )

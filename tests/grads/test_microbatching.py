@@ -51,10 +51,30 @@ def test_only_what_depends_on_the_example_counts_as_activations():
         large = jnp.tile(w, (100, 100)) ** 2
         return jnp.sum(jnp.tanh(x @ w)) + large.sum()
 
-    def size(loss):
-        return _ghost_plan.make_plan(loss, W, X[0], jax.random.key(0)).working_set
+    small, large = (working_set(f, W, X[0]) for f in (alone, with_large_parameters))
+    assert large - small < 1000
 
-    assert size(with_large_parameters) - size(alone) < 1000
+
+def working_set(loss, params, example):
+    return _ghost_plan.make_plan(loss, params, example, jax.random.key(0)).working_set
+
+
+def scanned(w, xs, key):
+    def step(carry, x):
+        return jnp.tanh(carry @ w + x), None
+
+    return jax.lax.scan(step, jnp.zeros(w.shape[0]), xs)[0].sum()
+
+
+def test_the_activations_of_all_iterations_of_a_scan_count():
+    short, long = (working_set(scanned, W, jnp.ones((n, 6))) for n in (10, 100))
+    assert long > 9 * short
+
+
+def test_a_scan_of_large_weights_counts_as_one_iteration():
+    large = jnp.ones((200, 200))
+    short, long = (working_set(scanned, large, jnp.ones((n, 200))) for n in (10, 100))
+    assert long == short
 
 
 @pytest.mark.parametrize("make", [grads.clipped_grad, grads.explicit_clipped_grad])
