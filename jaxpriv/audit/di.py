@@ -498,8 +498,7 @@ def _algorithm(
         gain = _gain(released, first, second, std, sampling_prob=q)
         log_odds = state.log_odds + jnp.where(std > 0, gain, 0)
         grads = jax.tree.map(lambda g: g / divisor, noisy)
-        plain = training.State(state.params, state.opt_state, state.step)
-        new = _step.apply_gradient(trainer.optimizer, plain, grads)
+        new = _step.apply_gradient(trainer.optimizer, state, grads)
         info = _Info(
             log_odds,
             distance,
@@ -507,7 +506,7 @@ def _algorithm(
             is_real.sum(),
             (is_real & ~jnp.isfinite(norms)).sum(),
         )
-        return _State(new.params, new.opt_state, new.step, state.in_d, log_odds), info
+        return new._replace(log_odds=log_odds), info
 
     def event(steps: int) -> "DpEvent":
         return sampler.event(noise_multiplier=trainer.noise_multiplier, steps=steps)

@@ -428,7 +428,4 @@ def _learn(
         )
     else:
         grads, losses = play(state.params)
-    moved = _step.apply_gradient(
-        players.optimizer, _step.State(state.params, state.opt_state, state.step), grads
-    )
-    return state._replace(params=moved.params, opt_state=moved.opt_state, step=moved.step), losses
+    return _step.apply_gradient(players.optimizer, state, grads), losses

@@ -3,7 +3,7 @@
 In the shapes below `b` counts the rows of a padded batch.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -94,12 +94,12 @@ def dpsgd_info(norms: Float[Array, " b"], mask: Bool[Array, " b"], clip_norm: Sc
     )
 
 
-def apply_gradient(optimizer: optax.GradientTransformation, state: State, grads: PyTree) -> State:
+def apply_gradient(optimizer: optax.GradientTransformation, state: Any, grads: PyTree) -> Any:
     """Applies one step of the optimiser.
 
     Args:
       optimizer: any optax transformation.
-      state: state before the step.
+      state: state before the step, a `State` or another NamedTuple with its fields.
       grads: gradient, shaped like the parameters, of any float type.
 
     Returns:
@@ -110,4 +110,4 @@ def apply_gradient(optimizer: optax.GradientTransformation, state: State, grads:
     with jax.numpy_dtype_promotion("standard"):
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
     params = jax.tree.map(lambda p, u: p + u.astype(p.dtype), state.params, updates)
-    return State(params, opt_state, state.step + 1)
+    return state._replace(params=params, opt_state=opt_state, step=state.step + 1)

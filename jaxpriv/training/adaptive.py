@@ -17,7 +17,6 @@ from jaxpriv._types import Params, Sampler
 from jaxpriv.grads import ClippedGrad
 from jaxpriv.grads._per_example import SMALLEST_CLIP_NORM
 from jaxpriv.training import _step, algorithms
-from jaxpriv.training._step import State
 from jaxpriv.training.algorithms import Algorithm
 
 if TYPE_CHECKING:
@@ -116,15 +115,14 @@ def adaptive_dpsgd(
         total, norms = clipped(state.params, batch, mask, examples_key)
         std = sum_noise * state.clip_norm
         grads = _step.noisy_mean(noise_key, total, std=std, divisor=sampler.expected_batch_size)
-        plain = State(state.params, state.opt_state, state.step)
-        updated = _step.apply_gradient(optimizer, plain, grads)
+        updated = _step.apply_gradient(optimizer, state, grads)
         below = jnp.where(mask, jnp.where(norms <= state.clip_norm, 0.5, -0.5), 0.0).sum()
         noisy = below + _tree.normal_like(count_key, below, std=count_noise)
         share = noisy / sampler.expected_batch_size + 0.5
         clip_norm = state.clip_norm * jnp.exp(-rate * (share - target_quantile))
         clip_norm = jnp.maximum(clip_norm, smallest)
         info = _step.dpsgd_info(norms, mask, state.clip_norm)
-        return AdaptiveState(updated.params, updated.opt_state, updated.step, clip_norm), info
+        return updated._replace(clip_norm=clip_norm), info
 
     def event(steps: int) -> "DpEvent":
         return inner.event(steps)

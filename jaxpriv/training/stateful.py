@@ -105,8 +105,7 @@ def stateful_sgd(
         params, model_state = state.params
         grad = jax.value_and_grad(checked_loss, has_aux=True)
         (value, model_state), grads = grad(params, model_state, batch, mask, key)
-        inner = State(params, state.opt_state, state.step)
-        new = _step.apply_gradient(optimizer, inner, grads)
+        new = _step.apply_gradient(optimizer, state._replace(params=params), grads)
         num_rows = mask.sum()
         info = SgdInfo(value, num_rows, jnp.where(jnp.isfinite(value), 0, num_rows))
         return new._replace(params=Variables(new.params, model_state)), info
