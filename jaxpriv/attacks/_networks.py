@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
@@ -71,7 +70,7 @@ def minimise(
         grads = jax.grad(loss)(state.params, step_key)
         return _step.apply_gradient(optimizer, state, grads), None
 
-    start = _step.State(params, optimizer.init(params), jnp.int32(0))
+    start = _step.initial_state(optimizer, params)
     end, _ = jax.lax.scan(step, start, jax.random.split(key, training.steps))
     return end.params
 

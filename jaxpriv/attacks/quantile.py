@@ -413,7 +413,7 @@ def _train(key, data, validation, levels, training):
         return (state, best, jnp.minimum(loss, best_loss)), None
 
     params = MLP(_WIDTHS, len(levels)).init(init_key, data[0][0])
-    state = _step.State(params, optimizer.init(params), jnp.int32(0))
+    state = _step.initial_state(optimizer, params)
     keys = jax.random.split(train_key, training.steps)
     interval = max(1, training.steps // _EVALUATIONS)
     num_intervals = training.steps // interval

@@ -378,7 +378,7 @@ def _attack(
         members, mask, step_key = row
         moved = _step.apply_gradient(
             players.attacker_optimizer,
-            _step.State(params, opt_state, jnp.int32(0)),
+            _step.initial_state(players.attacker_optimizer, params)._replace(opt_state=opt_state),
             jax.grad(loss)(params, members, mask, step_key),
         )
         return (moved.params, moved.opt_state), None

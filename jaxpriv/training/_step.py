@@ -3,12 +3,13 @@
 In the shapes below `b` counts the rows of a padded batch.
 """
 
+import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, UInt32
 
 from jaxpriv import _check, _tree
 from jaxpriv._types import Params, Scalar
@@ -23,11 +24,14 @@ class State(NamedTuple):
     params: trainable leaves.
     opt_state: state of the optax optimiser.
     step: number of steps done.
+    event: hash of the privacy event of a step, 0 without privacy; `fit` continues a state only
+      with an algorithm of the same event.
     """
 
     params: Params
     opt_state: PyTree
     step: Int[Array, ""]
+    event: UInt32[Array, ""]
 
 
 class DpsgdInfo(NamedTuple):
@@ -51,6 +55,24 @@ def non_private_event(steps: int) -> "DpEvent":
 
     _check.positive_int(steps=steps)
     return dp_accounting.NonPrivateDpEvent()
+
+
+def initial_state(
+    optimizer: optax.GradientTransformation, params: Params, event: "DpEvent | None" = None
+) -> State:
+    """Returns the state before the first step.
+
+    Args:
+      optimizer: any optax transformation.
+      params: initial parameters.
+      event: event of a step; None without privacy.
+
+    Returns:
+      The state.
+    """
+    params = jax.tree.map(jnp.asarray, params)
+    event_hash = 0 if event is None else zlib.crc32(repr(event).encode())
+    return State(params, optimizer.init(params), jnp.int32(0), jnp.uint32(event_hash))
 
 
 def noisy_mean(key: PRNGKeyArray, total: PyTree, *, std: Scalar, divisor: float) -> PyTree:

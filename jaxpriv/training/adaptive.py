@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree, UInt32
 
 from jaxpriv import _check, _tree
 from jaxpriv._types import Params, Sampler
@@ -31,12 +31,14 @@ class AdaptiveState(NamedTuple):
     params: trainable leaves.
     opt_state: state of the optax optimiser.
     step: number of steps done.
+    event: as in `State`.
     clip_norm: clip norm of the next step; as private as the parameters.
     """
 
     params: Params
     opt_state: PyTree
     step: Int[Array, ""]
+    event: UInt32[Array, ""]
     clip_norm: Float[Array, ""]
 
 
@@ -106,8 +108,7 @@ def adaptive_dpsgd(
 
     def init(params):
         start: Any = inner.init(params)
-        clip_norm = jnp.float32(clipped_grad.clip_norm)
-        return AdaptiveState(start.params, start.opt_state, start.step, clip_norm)
+        return AdaptiveState(*start, clip_norm=jnp.float32(clipped_grad.clip_norm))
 
     def update(key, state, batch, mask):
         examples_key, noise_key, count_key = jax.random.split(key, 3)

@@ -15,7 +15,6 @@ from jaxpriv import _check
 from jaxpriv._types import Batch, Loss, Params, Sampler
 from jaxpriv.grads import ClippedGrad, LengthBuckets, MicrobatchSize, _microbatching
 from jaxpriv.training import _arguments, _step
-from jaxpriv.training._step import State
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -155,7 +154,10 @@ def sgd(
         info = SgdInfo(value, mask.sum(), (mask & ~jnp.isfinite(losses)).sum())
         return _step.apply_gradient(optimizer, state, grads), info
 
-    return Algorithm(_initialiser(optimizer), update, sampler, _step.non_private_event)
+    def init(params):
+        return _step.initial_state(optimizer, params)
+
+    return Algorithm(init, update, sampler, _step.non_private_event)
 
 
 def dpsgd(
@@ -208,7 +210,7 @@ def dpsgd(
     _arguments.check_sampler(sampler)
     _check.non_negative(noise_multiplier=noise_multiplier)
     noise_multiplier = float(noise_multiplier)
-    sampler.event(noise_multiplier=noise_multiplier, steps=1)  # a sampler without guarantee raises
+    event_of_step = sampler.event(noise_multiplier=noise_multiplier, steps=1)
     std = noise_multiplier * clipped_grad.clip_norm
 
     def update(key, state, batch, mask):
@@ -222,12 +224,7 @@ def dpsgd(
         _check.positive_int(steps=steps)
         return sampler.event(noise_multiplier=noise_multiplier, steps=steps)
 
-    return Algorithm(_initialiser(optimizer), update, sampler, event)
-
-
-def _initialiser(optimizer: optax.GradientTransformation) -> Callable[[Params], State]:
     def init(params):
-        params = jax.tree.map(jnp.asarray, params)
-        return State(params, optimizer.init(params), jnp.int32(0))
+        return _step.initial_state(optimizer, params, event_of_step)
 
-    return init
+    return Algorithm(init, update, sampler, event)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int
+from jaxtyping import Array, Int, UInt32
 
 from jaxpriv import _check
 from jaxpriv._types import Params
@@ -36,6 +36,11 @@ class AveragedState(NamedTuple):
     def step(self) -> Int[Array, ""]:
         """Number of steps done."""
         return self.inner.step
+
+    @property
+    def event(self) -> UInt32[Array, ""] | None:
+        """Hash of the privacy event of a step, as in `State`; None if `inner` has none."""
+        return getattr(self.inner, "event", None)
 
 
 def averaged(alg: Algorithm, *, decay: float) -> Algorithm:

@@ -26,7 +26,7 @@ from jaxpriv.training import _identity
 __all__ = ["Checkpoints", "SavedCheckpoint"]
 
 _MANIFEST = "manifest.json"
-_FORMAT = 2
+_FORMAT = 3
 """Version of the layout; checkpoints of another version count as damaged."""
 
 

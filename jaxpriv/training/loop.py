@@ -89,10 +89,10 @@ def fit(
       key: PRNG key. Reusing it with initial parameters repeats the noise; reusing it with the
         state of an earlier run does not.
       alg: algorithm, such as `dpsgd(...)`.
-      params: initial parameters, or the state of an earlier run to be continued. A state does not
-        record its run: the guarantee holds if `alg` has done all of its steps, and if `steps` is
-        no smaller than the number that the earlier run planned. Steps of another algorithm, such
-        as one without noise, are counted as steps of `alg`.
+      params: initial parameters, or the state of an earlier run to be continued. A state of an
+        algorithm with another privacy event is refused, since all steps are counted as steps of
+        `alg`. The guarantee holds if `steps` is no smaller than the number that the earlier run
+        planned, which a state does not record.
       data: pytree with leading axis n, the number of examples of the sampler.
       steps: total number of steps, including those that the state has done.
       budget: limits the number of steps, with a warning if it allows fewer.
@@ -106,8 +106,8 @@ def fit(
 
     Raises:
       ValueError: if an argument is of the wrong kind, the data do not match the sampler, the
-        state has other arrays than one of `alg` or has done all steps, the budget does not allow
-        one step, or the checkpoints belong to a run with other arguments.
+        state has other arrays or another event than one of `alg` or has done all steps, the
+        budget does not allow one step, or the checkpoints belong to a run with other arguments.
 
     Example:
       >>> import optax
@@ -256,6 +256,15 @@ def _initial_state(alg: Algorithm, params: Params) -> Any:
         raise ValueError(
             f"Expected a state of this algorithm with {len(wanted)} arrays, got {len(given)}."
         )
+    if getattr(state, "event", None) is not None:
+        init: Any = alg.init
+        event = jax.jit(lambda params: init(params).event)(state.params)
+        if int(event) != int(state.event):
+            raise ValueError(
+                "Expected a state of an algorithm with the same privacy event for each step, got "
+                "one with another sampler or noise multiplier: start from its params with a new "
+                "key, and compose the events of both runs."
+            )
     return state
 
 

@@ -13,7 +13,6 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from jaxpriv._types import Batch, Params, Sampler
 from jaxpriv.training import _arguments, _step
-from jaxpriv.training._step import State
 from jaxpriv.training.algorithms import Algorithm, SgdInfo
 
 __all__ = ["BatchLoss", "Variables", "stateful_sgd"]
@@ -90,7 +89,7 @@ def stateful_sgd(
                 f"Expected Variables(params, model_state), got {type(variables).__name__}."
             )
         variables = jax.tree.map(jnp.asarray, variables)
-        return State(variables, optimizer.init(variables.params), jnp.int32(0))
+        return _step.initial_state(optimizer, variables.params)._replace(params=variables)
 
     def checked_loss(params, model_state, batch, mask, key):
         result = loss(params, model_state, batch, mask, key)

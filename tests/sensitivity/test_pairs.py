@@ -138,8 +138,8 @@ def test_differences_are_those_of_the_type_of_the_parameters():
 
 def measured(first, second):
     """Measures the distance of two leaves, as the ends of two trainings."""
-    states = training.State(jnp.stack([jnp.asarray(first), jnp.asarray(second)]), (), jnp.zeros(2))
-    return float(pairs._distance(pairs._PairState(states)))
+    ends = jnp.stack([jnp.asarray(first), jnp.asarray(second)])
+    return float(pairs._distance(pairs._PairState(training.State(ends, (), 0, 0))))
 
 
 def test_parameters_that_noise_cannot_hide_are_refused():

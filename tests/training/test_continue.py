@@ -1,5 +1,7 @@
 """Runs that are stopped, continued or resumed: bit-equal, with the guarantee of the plan."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,11 +22,9 @@ def loss(params, x, key):
     return jnp.sum((params["w"] - x) ** 2)
 
 
-def private(optimizer=None, **changes):
+def private(optimizer=None, *, sampler=SAMPLER, z=1.0):
     grad = grads.clipped_grad(loss, clip_norm=1.0)
-    return training.dpsgd(
-        grad, optimizer or optax.adam(0.1), SAMPLER, noise_multiplier=changes.get("z", 1.0)
-    )
+    return training.dpsgd(grad, optimizer or optax.adam(0.1), sampler, noise_multiplier=z)
 
 
 def keyed():
@@ -32,12 +32,12 @@ def keyed():
     return private(optax.chain(optax.add_noise(0.01, 0.55, seed=1), optax.adam(0.1)))
 
 
-def adaptive():
+def adaptive(*, z=1.0):
     return training.adaptive_dpsgd(
         grads.clipped_grad(loss, clip_norm=1.0),
         optax.adam(0.1),
         SAMPLER,
-        noise_multiplier=1.0,
+        noise_multiplier=z,
         count_noise=2.0,
         target_quantile=0.5,
     )
@@ -158,6 +158,25 @@ def test_a_state_is_refused_where_it_does_not_fit():
         training.fit(KEY, adaptive(), state, X, steps=9)
     with pytest.raises(ValueError, match="state of this algorithm"):
         training.fit(KEY, alg, training.averaged(alg, decay=0.9).init(PARAMS), X, steps=9)
+
+
+def test_a_state_is_continued_only_with_the_event_of_its_steps():
+    """All steps are counted as steps of the last algorithm."""
+    alg = private()
+    state = alg.init(PARAMS)
+    _, history = training.fit(KEY, private(optax.adam(0.3)), state, X, steps=2)
+    assert history.steps_done == 2
+    averaged = functools.partial(training.averaged, decay=0.9)
+    others = [
+        (private(z=2.0), state),
+        (private(sampler=sampling.poisson(60, sampling_prob=0.9)), state),
+        (alg, training.sgd(loss, optax.adam(0.1), SAMPLER).init(PARAMS)),
+        (averaged(private(z=2.0)), averaged(alg).init(PARAMS)),
+        (adaptive(z=2.0), adaptive().init(PARAMS)),
+    ]
+    for other, start in others:
+        with pytest.raises(ValueError, match="the same privacy event for each step"):
+            training.fit(KEY, other, start, X, steps=9)
 
 
 @pytest.mark.parametrize(
