@@ -4,7 +4,7 @@
 #
 # Usage:  gpu.sh --fetch    here, with a network: fills .whl/ with what else is needed
 #         gpu.sh NAME       there, one set a call, each under 8 minutes: tests, shadow_models,
-#                           dpsgd_step, dpsgd_libraries, di_audit or seq2seq; JSON goes to $OUT
+#                           dpsgd_step, dpsgd_libraries, microbatches, di_audit or seq2seq; JSON goes to $OUT
 #                           (default experiments/results); seq2seq reads Multi30K in JAXPRIV_DATA
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -26,8 +26,8 @@ if [ "${1:-}" = --fetch ]; then
 fi
 
 case "${1:-}" in
-    tests | shadow_models | dpsgd_step | dpsgd_libraries | di_audit | seq2seq) ;;
-    *) echo "usage: gpu.sh --fetch | tests | shadow_models | dpsgd_step | dpsgd_libraries | di_audit | seq2seq" >&2; exit 2 ;;
+    tests | shadow_models | dpsgd_step | dpsgd_libraries | microbatches | di_audit | seq2seq) ;;
+    *) echo "usage: gpu.sh --fetch | tests | shadow_models | dpsgd_step | dpsgd_libraries | microbatches | di_audit | seq2seq" >&2; exit 2 ;;
 esac
 SITE=$(mktemp -d)
 trap 'rm -rf "$SITE"' EXIT

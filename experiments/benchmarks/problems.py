@@ -4,6 +4,7 @@ Each is the MLP or the transformer of `victims`, written for another library, or
 scanned, rematerialised or adapted by low-rank products.
 """
 
+import functools
 import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -36,9 +37,8 @@ def _problem(params: Any, apply: Callable[[Any, Any], Any], victim: str) -> Prob
     return Problem(loss, params, victims.VICTIMS[victim])
 
 
-def of_victim(name: str) -> Problem:
+def of_victim(victim: victims.Victim) -> Problem:
     """Returns a model of `victims`, in flax.linen."""
-    victim = victims.VICTIMS[name]
     x, _ = victims.batch_of(victim, size=1)
     params = victim.module.init(jax.random.key(1), x[0])
     return Problem(victims.loss_of(victim), params, victim)
@@ -203,11 +203,30 @@ def transformer_lora() -> Problem:
     return _problem(adapters, apply, "transformer")
 
 
+class _Recurrent(nn.Module):
+    cell: type[nn.RNNCellBase]
+    width: int
+
+    @nn.compact
+    def __call__(self, ids):
+        cell = self.cell(self.width)  # pyright: ignore[reportCallIssue]
+        return nn.Dense(2)(nn.RNN(cell)(nn.Embed(5000, self.width)(ids))[-1])
+
+
+def recurrent(cell: type[nn.RNNCellBase], *, width: int, length: int) -> Problem:
+    """Returns a classifier of token sequences, in flax.linen, by the last state of a cell."""
+    return of_victim(victims.Victim(_Recurrent(cell, width), (length,), 2, 5000))
+
+
+RECURRENT: dict[str, Callable[[], Problem]] = {
+    f"{name}_{width}x{length}": functools.partial(recurrent, cell, width=width, length=length)
+    for name, cell in (("lstm", nn.OptimizedLSTMCell), ("gru", nn.GRUCell))
+    for width, length in ((16, 64), (16, 512), (64, 64), (128, 64), (256, 64))
+}
+"""Cell, width and length -> problem."""
+
 PROBLEMS: dict[str, Callable[[], Problem]] = {
-    "mlp": lambda: of_victim("mlp"),
-    "cnn": lambda: of_victim("cnn"),
-    "lstm": lambda: of_victim("lstm"),
-    "transformer": lambda: of_victim("transformer"),
+    **{name: functools.partial(of_victim, victim) for name, victim in victims.VICTIMS.items()},
     "mlp_nnx": mlp_nnx,
     "mlp_equinox": mlp_equinox,
     "transformer_nnx": transformer_nnx,
