@@ -4,8 +4,9 @@
 #
 # Usage:  gpu.sh --fetch    here, with a network: fills .whl/ with what else is needed
 #         gpu.sh NAME       there, one set a call, each under 8 minutes: tests, shadow_models,
-#                           dpsgd_step, dpsgd_libraries, microbatches, di_audit or seq2seq; JSON goes to $OUT
-#                           (default experiments/results); seq2seq reads Multi30K in JAXPRIV_DATA
+#                           dpsgd_step, dpsgd_libraries, microbatches, di_audit or seq2seq; JSON
+#                           goes to $OUT (default experiments/results); seq2seq reads Multi30K in
+#                           JAXPRIV_DATA
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 PYTHON=${PYTHON:-python3}
