@@ -217,7 +217,7 @@ def load(path: str | os.PathLike[str]) -> tuple[Evidence, Bool[np.ndarray, " n"]
         arrays = {name: _files.npz_array(archive, name) for name in names if name in _FILE_NAMES}
     if not {"scores", "logits"} & set(arrays):
         raise ValueError(
-            f"Expected the array 'scores' or 'logits' in {path.name}, "
+            f"Expected the arrays 'is_member' and 'scores' or 'logits' in {path.name}, "
             f"got {', '.join(sorted(names)) or 'no arrays'}."
         )
     outputs = sorted({"shadow_scores", "shadow_logits"} & set(arrays))

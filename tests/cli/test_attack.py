@@ -165,6 +165,17 @@ def test_reversed_scores_are_remarked(capsys, tmp_path, scores_file):
     assert found["auc_interval"][1] < 0.5
     _, text, _ = run(capsys, "attack", path)
     assert "the scores may be reversed" in text
+    assert "no leak found; the scores given may be reversed" in text
+
+
+def test_a_file_of_another_kind_or_other_names_is_one_line(capsys, tmp_path):
+    table, path = tmp_path / "scores.csv", tmp_path / "scores.npz"
+    table.write_text("loss,in_train\n0.5,1\n")
+    assert "numpy.savez writes one from arrays" in refusal(capsys, "attack", table)
+    np.savez(path, labels=np.arange(9), group=np.arange(9))
+    assert "Expected the arrays 'is_member' and 'scores' or 'logits'" in refusal(
+        capsys, "attack", path
+    )
 
 
 def classified(path, *, num_groups=3, records=600):
