@@ -53,7 +53,8 @@ class Settings:
     """Settings of a report; privacy parameters have no defaults."""
 
     epsilon: tuple[float, ...] = ()
-    """Target epsilon(s); trains one DP-SGD model for each. Requires --delta and --relation."""
+    """Target epsilon(s) of one record, or of one class with --unit class; trains one DP-SGD model
+    for each. A group has a larger epsilon, which is reported. Requires --delta and --relation."""
     delta: float | None = None
     """Delta of every guarantee; below 1 / number of members."""
     relation: Relation | None = None
