@@ -145,6 +145,11 @@ class Settings:
         for name in _POSITIVE:
             if getattr(self, name) is not None:
                 _check_positive(name, getattr(self, name))
+        for name in ("epsilon", "exclude", "defence"):
+            given = getattr(self, name)
+            if not isinstance(given, tuple):
+                wanted = tuple(given) if isinstance(given, list) else (given,)
+                raise ValueError(f"Expected a tuple, as in {name}={wanted!r}, got {given!r}.")
         if not 0 < self.sampling_prob <= 1:
             raise ValueError(
                 f"Expected 0 < sampling_prob <= 1, got sampling_prob={self.sampling_prob}."
