@@ -209,6 +209,8 @@ class Settings:
                 ("steps", "learning_rate"),
                 "with --no-dp, whose options are --plain-steps and --plain-learning-rate",
             )
+        if self.no_dp and self.canaries is None:
+            self.refuse(("clip_norm",), "with --no-dp, which clips no gradient")
         if self.repetitions is not None and self.no_dp:
             raise ValueError("Expected --epsilon for --repetitions, got --no-dp.")
 

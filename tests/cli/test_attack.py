@@ -152,8 +152,18 @@ def test_shadow_scores_of_no_model_or_other_records_are_one_line(capsys, tmp_pat
     shadows = {"shadow_scores": np.zeros(shape), "shadow_is_member": np.zeros(shape, bool)}
     np.savez(path, scores=np.arange(9.0), is_member=np.arange(9) % 2, **shadows)
     assert "Expected shadow_scores of shape [m, n]" in refusal(capsys, "attack", path).replace(
-        "[2, 9]", "[m, n]"
+        "[m, 9]", "[m, n]"
     )
+
+
+def test_shadow_models_on_the_last_axis_and_one_logit_name_the_shape(capsys, tmp_path):
+    path, shape = tmp_path / "scores.npz", (9, 2)
+    shadows = {"shadow_scores": np.zeros(shape), "shadow_is_member": np.zeros(shape, bool)}
+    np.savez(path, scores=np.arange(9.0), is_member=np.arange(9) % 2, **shadows)
+    message = refusal(capsys, "attack", path)
+    assert "Expected shadow_scores of shape [m, 9], got [9, 2]" in message
+    np.savez(path, logits=np.zeros((9, 1)), is_member=np.arange(9) % 2)
+    assert "saved as the columns 0 and z" in refusal(capsys, "attack", path)
 
 
 def test_reversed_scores_are_remarked(capsys, tmp_path, scores_file):

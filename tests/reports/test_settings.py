@@ -45,6 +45,12 @@ def test_impossible_settings_are_refused(changes, message):
         Settings(**PROMISE | changes)
 
 
+def test_an_option_without_effect_is_refused():
+    with pytest.raises(ValueError, match="Expected no --clip-norm with --no-dp"):
+        Settings(no_dp=True, clip_norm=3.0).check_subject()
+    Settings(no_dp=True, clip_norm=3.0, canaries=20).check_subject()
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
