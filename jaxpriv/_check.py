@@ -326,6 +326,11 @@ def labels(
       ValueError: for another shape or width, text, numbers that are not whole, classes outside
         0..c-1, or rows that are not one-hot.
     """
+    if np.asarray(values).dtype.kind == "U":
+        raise ValueError(
+            f"Expected class indices in {name}, got text; "
+            "numpy.unique(labels, return_inverse=True) numbers the classes in sorted order."
+        )
     array = real_array(name, values)
     width = array.shape[1] if array.ndim == 2 else 0
     if width > 1 and num_classes in (None, width):

@@ -161,7 +161,8 @@ def open_npz(path: Path, kind: str) -> zipfile.ZipFile:
     except IsADirectoryError:
         raise ValueError(f"Expected a {kind} file, found a folder at {path}.") from None
     except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, ValueError) as e:
-        raise ValueError(f"Expected an .npz file at {path}: {one_line(e)}.") from None
+        remedy = "" if Path(path).suffix == ".npz" else " numpy.savez writes one from arrays."
+        raise ValueError(f"Expected an .npz file at {path}: {one_line(e)}.{remedy}") from None
     names = archive.namelist()
     wrong = [name for name in names if not name.endswith(".npy") or names.count(name) > 1]
     if wrong:

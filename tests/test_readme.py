@@ -64,13 +64,26 @@ def test_more_sentences_of_a_user_show_more():
     assert 0.8 < float(sentence) < float(user)
 
 
-def test_the_recipe_for_a_training_of_another_framework_runs():
+def test_the_recipe_for_a_training_of_another_framework_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / "command_line.md").read_text("utf8").split("## Your own network")[1]
     network, recipe = re.findall(r"```python\n(.*?)```", page.split("\n## ")[0], re.S)
     names = {}
     exec(compile(network, "my_model.py", "exec"), names)
     assert names["make"]()[2] == 500
     assert re.search(r"[12] of 2 attacks find", printed_by(recipe, "command_line.md"))
+    assert (tmp_path / "forest" / "report.html").exists()
+
+
+def test_the_recipe_for_a_table_of_losses_writes_scores(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("losses.csv").write_text("id,loss,in_train\n1,0.2,1\n2,1.5,0\n")
+    page = (ROOT / "docs" / "command_line.md").read_text("utf8")
+    code = re.findall(r"```python\n(.*?)```", page.split("## Scores of any framework")[1], re.S)[0]
+    printed_by(code, "command_line.md")
+    evidence, is_member = evidence_lib.load("scores.npz")
+    assert evidence.signals.tolist() == [-0.2, -1.5]
+    assert is_member.tolist() == [True, False]
 
 
 def test_the_recipe_for_model_inversion_runs():

@@ -217,7 +217,7 @@ def load(path: str | os.PathLike[str]) -> tuple[Evidence, Bool[np.ndarray, " n"]
         arrays = {name: _files.npz_array(archive, name) for name in names if name in _FILE_NAMES}
     if not {"scores", "logits"} & set(arrays):
         raise ValueError(
-            f"Expected the array 'scores' or 'logits' in {path.name}, "
+            f"Expected the arrays 'is_member' and 'scores' or 'logits' in {path.name}, "
             f"got {', '.join(sorted(names)) or 'no arrays'}."
         )
     outputs = sorted({"shadow_scores", "shadow_logits"} & set(arrays))
@@ -451,7 +451,10 @@ def _check_sizes(arrays: dict[str, np.ndarray]) -> None:
     n = _length(arrays)
     c = next((arrays[k].shape[-1] for k in ("logits", "shadow_logits") if k in arrays), None)
     if c is not None and c < 2:
-        raise ValueError(f"Expected logits [n, c] of at least two classes, got {c}.")
+        raise ValueError(
+            f"Expected logits [n, c] of at least two classes, got {c}; a single logit z of two "
+            "classes is saved as the columns 0 and z."
+        )
     if "labels" in arrays:
         arrays["labels"] = _check.labels(arrays["labels"], num_classes=c)
     shadows = [name for name in _ARRAYS if name.startswith("shadow_") and name in arrays]
@@ -464,6 +467,8 @@ def _check_sizes(arrays: dict[str, np.ndarray]) -> None:
         given = array.shape[:1] if name == "inputs" else array.shape
         if given != wanted:
             shape = f"[{n}, ...]" if name == "inputs" else str(list(wanted))
+            if shadows and name == shadows[0]:  # it sets m
+                shape = f"[m, {', '.join(map(str, wanted[1:]))}]"
             _refuse_shape(name, array, shape)
 
 

@@ -274,7 +274,10 @@ def _split_canaries(
     members, nonmembers = _check.split_by_membership(scores, is_member)
     n = members.size + nonmembers.size
     if 2 * special.bdtr(min(members.size, nonmembers.size), n, 0.5) < _COIN_PVALUE:
-        raise ValueError(f"Expected fair coins, got {members.size} of {n} canaries in.")
+        raise ValueError(
+            f"Expected fair coins, got {members.size} members of {n} canaries; without coins one "
+            "training bounds no epsilon."
+        )
     return members, nonmembers
 
 

@@ -194,7 +194,10 @@ def _for_belief(command: Calibrate) -> _common.Answer:
         command,
         {"max_belief": rho, "violation_probability": exceeded},
         noise_multiplier,
-        rows=[("belief", f"{rho:g}, {odds}, but with p <= {_rounding.up(exceeded, decimals=6)}")],
+        rows=[
+            ("largest belief", f"{rho:g}, {odds}"),
+            ("exceeded with p <=", _rounding.up(exceeded, decimals=6)),
+        ],
         vacuous=verdict.why_vacuous(
             epsilon=math.log(rho / (1 - rho)), delta=0.0, advantage_bound=advantage
         ),

@@ -220,11 +220,14 @@ def _lines(result: dict[str, Any], evidence: "Evidence") -> list[str]:
     low, high = strongest["corrected_auc_interval"]
     lines.append(
         f"strongest of {len(result['attacks'])}: {strongest['title']}, AUC {strongest['auc']:.4f}  "
-        f"[{low:.4f}, {high:.4f}] at confidence {result['corrected_confidence']:.4f}, corrected "
-        "for their number"
+        f"[{low:.4f}, {high:.4f}] at confidence {result['corrected_confidence']:.4f}"
+        f"{', corrected for their number' if len(result['attacks']) > 1 else ''}"
     )
     names = [result["attacks"][name]["title"] for name in result["leaks"]]
-    lines.append(f"membership leaks, by: {', '.join(names)}" if names else "no leak found")
+    summary = f"attacks that find a leak: {', '.join(names)}" if names else "no leak found"
+    if result["scores_may_be_reversed"]:
+        summary += "; the scores given may be reversed, see below"
+    lines.append(summary)
     for attack in result["attacks"].values():
         lines += _attack_lines(attack, result["gap_baseline"])
         if attack["title"] == "scores as given" and result["scores_may_be_reversed"]:

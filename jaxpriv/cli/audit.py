@@ -264,8 +264,13 @@ def _lines(result: dict[str, Any]) -> list[str]:
             (f"  {key}", _bound_text(key, value, result))
             for key, value in result["lower_bounds"].items()
         ),
-        result["meaning"],
+        f"Neighbouring data sets: {result['meaning']}",
     ]
+    if result["design"] == "one_run":
+        lines.append(
+            "The bounds hold only if the membership of each canary was decided by a fair coin of "
+            "its own."
+        )
     if result["unit"] == "group":
         lines.append("A group is one canary; its score is the mean score of its rows.")
     if result["not_used"]:

@@ -16,7 +16,7 @@ _LABELS = {
     "rho_alpha_rdp": "advantage, by RDP",
     "rho_alpha_classical": "advantage, classical",
     "rho_alpha_general": "advantage, general",
-    "bayes_accuracy": "best guess is right",
+    "bayes_accuracy": "accuracy of best guess",
 }
 
 
@@ -28,7 +28,8 @@ class Identify(_common.Common):
     """Epsilon of the guarantee, in nats; requires --delta. Alternative: the four options below,
     which describe the training."""
     delta: float | None = None
-    """Delta of the (epsilon, delta) guarantee, in (0, 1)."""
+    """Delta of the (epsilon, delta) guarantee, in (0, 1). Optional beside the description of a
+    training, where it adds epsilon, the largest belief and its odds."""
     noise_multiplier: float | None = None
     """Standard deviation of the noise divided by the clip norm."""
     sampling_prob: float | None = None
@@ -97,7 +98,7 @@ def _from_budget(command: Identify) -> dict[str, Any]:
     from jaxpriv import _check, identifiability
 
     if command.delta is None:
-        raise ValueError("Expected --delta beside --epsilon.")
+        raise ValueError("Expected --delta with --epsilon.")
     epsilon, delta = command.epsilon, command.delta
     assert epsilon is not None
     _check.non_negative(epsilon=epsilon)

@@ -7,6 +7,7 @@ In the shapes below `b` counts the rows of a padded batch.
 """
 
 import functools
+import inspect
 from dataclasses import dataclass
 from typing import Literal
 
@@ -212,8 +213,8 @@ def clipped_grad(
       The clipped-gradient function.
 
     Raises:
-      ValueError: if clip_norm or microbatch_size is out of range, or both microbatch_size and
-        buckets are given.
+      ValueError: if clip_norm or microbatch_size is out of range, if both microbatch_size and
+        buckets are given, or if loss does not take three arguments.
 
     References:
       Abadi et al., Deep Learning with Differential Privacy, 2016, Algorithm 1.
@@ -271,6 +272,7 @@ def _clipped_grad(loss, clip_norm, microbatch_size, method, buckets) -> ClippedG
         raise ValueError(f"Expected clip_norm >= {SMALLEST_CLIP_NORM}, got clip_norm={clip_norm}.")
     _microbatching.check_size(microbatch_size)
     _microbatching.check_buckets(buckets, microbatch_size)
+    _check_arguments(loss)
     return ClippedGrad(
         loss=loss,
         clip_norm=float(clip_norm),
@@ -278,6 +280,18 @@ def _clipped_grad(loss, clip_norm, microbatch_size, method, buckets) -> ClippedG
         method=method,
         buckets=buckets,
     )
+
+
+def _check_arguments(loss: Loss) -> None:
+    """Raises ValueError for a loss that cannot be called with three arguments."""
+    try:
+        signature = inspect.signature(loss)
+    except (TypeError, ValueError):  # it has none
+        return
+    try:
+        signature.bind(None, None, None)
+    except TypeError:
+        raise ValueError(f"Expected loss(params, example, key), got loss{signature}.") from None
 
 
 def _refuse_batch_statistics(next_fun, args, kwargs, context):

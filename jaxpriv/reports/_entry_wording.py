@@ -14,7 +14,15 @@ from jaxpriv.reports._phrases import (
     percent,
     units_name,
 )
-from jaxpriv.reports.findings import AttackResult, Data, DefenceGuarantee, Entry, Slice, Slices
+from jaxpriv.reports.findings import (
+    AttackResult,
+    Data,
+    DefenceGuarantee,
+    Entry,
+    Findings,
+    Slice,
+    Slices,
+)
 from jaxpriv.reports.settings import Unit
 
 _MIN_SHADOWS = 16
@@ -105,13 +113,7 @@ def recommendation(entry: Entry, *, seed: int | None) -> str:
         )
     allowed = None if promise is None else promise.contradicted_auc(findings)
     if allowed is not None:
-        return (
-            f"Do not publish: the AUC of {findings.strongest_attack().metrics.auc:.3f} is above "
-            f"{_rounding.up(allowed, decimals=3)}, the most that the claimed epsilon allows in "
-            "expectation over trainings if members and non-members come from the same "
-            "distribution. Look for an error in the training, in its accounting or in the choice "
-            "of the non-members."
-        )
+        return _contradiction(findings, allowed)
     reason = "the model has no guarantee"
     if entry.defence_guarantee is not None:
         reason = "the guarantee of its defence is not one of membership"
@@ -122,7 +124,34 @@ def recommendation(entry: Entry, *, seed: int | None) -> str:
     if entry.recommendation == "do_not_publish":
         return f"Do not publish: there is a leak, and {reason}."
     found_none = "No leak found by these attacks, which is not a guarantee"
-    return f"{found_none}." if promise is None else f"{found_none}; {reason}."
+    text = f"{found_none}." if promise is None else f"{found_none}; {reason}."
+    if _reversed_titles(findings):
+        text += " An AUC is below 0.5 by more than chance: check the sign of the scores first."
+    return text
+
+
+def _contradiction(findings: Findings, allowed: float) -> str:
+    """States which AUC a claimed epsilon does not allow."""
+    attack, limit = (
+        findings.strongest_attack(),
+        f"above {_rounding.up(allowed, decimals=3)}, the most",
+    )
+    if allowed < 0.5:
+        attack, limit = (
+            findings.lowest_attack(),
+            f"below {_rounding.down(allowed, decimals=3)}, the least",
+        )
+    return (
+        f"Do not publish: the AUC of {attack.metrics.auc:.3f} is {limit} that the claimed epsilon "
+        "allows in expectation over trainings if members and non-members come from the same "
+        "distribution. Look for an error in the training, in its accounting or in the choice "
+        "of the non-members."
+    )
+
+
+def _reversed_titles(findings: Findings) -> list[str]:
+    """Lists the attacks that give non-members higher scores than members."""
+    return [a.title for a in findings.attacks if a.corrected_auc_interval[1] < 0.5]
 
 
 def _leak_beside_guarantee(entry: Entry) -> str:
@@ -253,10 +282,10 @@ def notes(entry: Entry, data: Data) -> list[str]:
             f"({interval(entry.utility.test_interval, as_percent=True)}), is not measurably above "
             f"the {percent(entry.utility.majority)} of always predicting the most frequent class."
         )
-    reversed_attacks = [a.title for a in findings.attacks if a.corrected_auc_interval[1] < 0.5]
-    if reversed_attacks:
+    reversed_titles = _reversed_titles(findings)
+    if reversed_titles:
         lines.append(
-            f"AUC below 0.5: {', '.join(reversed_attacks)}. Non-members have higher scores than "
+            f"AUC below 0.5: {', '.join(reversed_titles)}. Non-members have higher scores than "
             "members; the scores may be reversed."
         )
     if not data.by_coin:

@@ -88,6 +88,7 @@ def load(settings: Settings, *, log: Callable[[str], None]) -> tuple[Subject, Da
         class_names=names,
         source=f"members: {parts[0].source}; non-members: {parts[1].source}",
     )
+    _check_disjoint(parts, joined)
     described = Data(
         name=joined.name,
         source=joined.source,
@@ -105,6 +106,24 @@ def load(settings: Settings, *, log: Callable[[str], None]) -> tuple[Subject, Da
         by_coin=False,
     )
     return Subject("Given model", evidence, is_member, training=None, promise=None), described
+
+
+def _check_disjoint(parts: list[Dataset], joined: Dataset) -> None:
+    """Warns of records in both files, and refuses non-members that are all members."""
+    members, nonmembers = parts
+    repeated = data.num_duplicates(nonmembers)
+    shared = data.num_duplicates(joined) - data.num_duplicates(members) - repeated
+    if shared == len(nonmembers) - repeated:
+        raise ValueError(
+            f"Expected non-members, got {nonmembers.name}, of which every record is also in "
+            f"{members.name}."
+        )
+    if shared:
+        warnings.warn(
+            f"{shared} records are in both --members and --nonmembers: the attacks "
+            "understate a leak.",
+            stacklevel=3,
+        )
 
 
 def _check_same_columns(parts: list[Dataset]) -> None:

@@ -20,7 +20,7 @@ from jaxpriv._types import Loss, Params
 from jaxpriv.attacks import inversion
 from jaxpriv.attacks.evidence import Evidence
 from jaxpriv.defences import Release
-from jaxpriv.reports import _networks, _promise
+from jaxpriv.reports import _networks, _phrases, _promise
 from jaxpriv.reports._networks import Network
 from jaxpriv.reports.findings import Promise, Training
 from jaxpriv.reports.partition import Partition
@@ -155,7 +155,13 @@ def recipes(
         name = f"DP-SGD, epsilon {epsilon:g}"
         if partition.units.kind == "class":
             name = f"Class-level {name}"
-        result.append(Recipe(name, epsilon, noise_multiplier, private, with_dp, hyper))
+        recipe = Recipe(name, epsilon, noise_multiplier, private, with_dp, hyper)
+        result.append(recipe)
+        if partition.units.kind == "group":
+            promised = promise(recipe, partition, settings)
+            assert promised is not None
+            stated = _phrases.guarantee_text(promised.stated())
+            log(f"  for one record; as the unit is a group, {stated}")
     return result
 
 

@@ -247,6 +247,10 @@ class Findings:
         """Returns the result of the strongest attack."""
         return self.attack(self.strongest)
 
+    def lowest_attack(self) -> AttackResult:
+        """Returns the result of the attack whose AUC interval has the smallest upper end."""
+        return min(self.attacks, key=lambda attack: attack.corrected_auc_interval[1])
+
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
 class Guarantee:
@@ -305,16 +309,22 @@ class Promise:
         return guarantee
 
     def contradicted_auc(self, findings: "Findings") -> float | None:
-        """Returns the largest AUC that a claim allows if the attacks prove a larger one.
+        """Returns the largest or the smallest AUC that a claim allows if an attack proves it wrong.
 
         The score of a non-member is a threshold for that of a member, whose coin it does not
-        depend on, and without the member both are equally likely to be the larger. Assumes that
-        members and non-members come from the same distribution. None for a guarantee that is no
-        claim, which an audit compares.
+        depend on, and without the member both are equally likely to be the larger. The same holds
+        for the smaller, so that an AUC far below 1/2 contradicts a claim like one far above.
+        Assumes that members and non-members come from the same distribution. None for a guarantee
+        that is no claim, which an audit compares.
         """
-        allowed = 0.5 + self.stated().advantage_bound
-        lower = findings.strongest_attack().corrected_auc_interval[0]
-        return allowed if self.is_claim and lower > allowed else None
+        if not self.is_claim:
+            return None
+        largest = 0.5 + self.stated().advantage_bound
+        if findings.strongest_attack().corrected_auc_interval[0] > largest:
+            return largest
+        if findings.lowest_attack().corrected_auc_interval[1] < 1 - largest:
+            return 1 - largest
+        return None
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)

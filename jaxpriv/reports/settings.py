@@ -53,7 +53,8 @@ class Settings:
     """Settings of a report; privacy parameters have no defaults."""
 
     epsilon: tuple[float, ...] = ()
-    """Target epsilon(s); trains one DP-SGD model for each. Requires --delta and --relation."""
+    """Target epsilon(s) of one record, or of one class with --unit class; trains one DP-SGD model
+    for each. A group has a larger epsilon, which is reported. Requires --delta and --relation."""
     delta: float | None = None
     """Delta of every guarantee; below 1 / number of members."""
     relation: Relation | None = None
@@ -144,6 +145,11 @@ class Settings:
         for name in _POSITIVE:
             if getattr(self, name) is not None:
                 _check_positive(name, getattr(self, name))
+        for name in ("epsilon", "exclude", "defence"):
+            given = getattr(self, name)
+            if not isinstance(given, tuple):
+                wanted = tuple(given) if isinstance(given, list) else (given,)
+                raise ValueError(f"Expected a tuple, as in {name}={wanted!r}, got {given!r}.")
         if not 0 < self.sampling_prob <= 1:
             raise ValueError(
                 f"Expected 0 < sampling_prob <= 1, got sampling_prob={self.sampling_prob}."
@@ -203,6 +209,8 @@ class Settings:
                 ("steps", "learning_rate"),
                 "with --no-dp, whose options are --plain-steps and --plain-learning-rate",
             )
+        if self.no_dp and self.canaries is None:
+            self.refuse(("clip_norm",), "with --no-dp, which clips no gradient")
         if self.repetitions is not None and self.no_dp:
             raise ValueError("Expected --epsilon for --repetitions, got --no-dp.")
 

@@ -92,7 +92,10 @@ LOGITS = {"logits": np.zeros((3, 2)), "labels": np.array([0, 1, 0])}
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"is_member": np.arange(3) > 1}, "the array 'scores' or 'logits' in s.npz, got is_member"),
+        (
+            {"is_member": np.arange(3) > 1},
+            "the arrays 'is_member' and 'scores' or 'logits' in s.npz, got is_member",
+        ),
         ({**GOOD, "is_member": np.array([0, 1, 2])}, "only 0 and 1 in is_member, got 2"),
         ({**GOOD, "is_member": np.array([True, False])}, "is_member of 3 records, got 2"),
         ({**GOOD, "scores": np.array(["a", "b", "c"])}, "real numbers in scores, got <U1"),
@@ -103,7 +106,7 @@ LOGITS = {"logits": np.zeros((3, 2)), "labels": np.array([0, 1, 0])}
         ({**GOOD, "scores": np.float64(1)}, "scores of shape [n], got []"),
         ({**GOOD, "shadow_scores": np.zeros((2, 3))}, "shadow_is_member together with"),
         ({**GOOD, "shadow_is_member": np.eye(2, 3)}, "shadow_is_member together with"),
-        ({**GOOD, **SHADOWS, "shadow_scores": np.zeros((2, 4))}, "shadow_scores of shape [2, 3]"),
+        ({**GOOD, **SHADOWS, "shadow_scores": np.zeros((2, 4))}, "shadow_scores of shape [m, 3]"),
         ({**GOOD, **SHADOWS, "shadow_is_member": np.eye(2, 4)}, "shadow_is_member of shape"),
         ({**GOOD, **SHADOWS, "shadow_scores": np.float64(1)}, "shadow_scores of shape [m, n]"),
         (
@@ -112,7 +115,7 @@ LOGITS = {"logits": np.zeros((3, 2)), "labels": np.array([0, 1, 0])}
         ),
         ({**GOOD, **LOGITS, "labels": np.array([0, 1, 10])}, "labels in 0..1, got 10"),
         ({**GOOD, **LOGITS, "labels": np.array([0, 1.7, 0])}, "whole numbers in labels, got 1.7"),
-        ({**GOOD, **LOGITS, "labels": np.array(list("aba"))}, "real numbers in labels, got <U1"),
+        ({**GOOD, **LOGITS, "labels": np.array(list("aba"))}, "class indices in labels, got text"),
         ({**GOOD, **LOGITS, "labels": np.eye(3)}, "labels of shape [n], [n, 1] or [n, 2], got"),
         ({**GOOD, **LOGITS, "logits": np.zeros((3, 1))}, "logits [n, c] of at least two classes"),
         ({**GOOD, **LOGITS, "logits": np.zeros((4, 2))}, "logits of shape [3, 2], got [4, 2]"),

@@ -172,7 +172,7 @@ ONE_CLASS = np.ones(50)
         ),
         (
             lambda: lower_bounds(np.arange(90.0), np.arange(90) < 80, "one_run"),
-            "Expected fair coins, got 80 of 90 canaries in.",
+            "Expected fair coins, got 80 members of 90 canaries; without coins",
         ),
         (
             lambda: lower_bounds(np.arange(3.0), np.array([0, 1, 2]), "one_run"),

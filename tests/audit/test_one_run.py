@@ -285,7 +285,7 @@ def test_power_is_near_that_of_the_best_fixed_number_of_guesses():
             lambda: one_run.mu_of_scores(
                 np.arange(100.0), np.arange(100) < 80, confidence=CONFIDENCE
             ),
-            "Expected fair coins, got 80 of 100 canaries in.",
+            "Expected fair coins, got 80 members of 100 canaries; without coins",
         ),
     ],
 )

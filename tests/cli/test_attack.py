@@ -152,8 +152,18 @@ def test_shadow_scores_of_no_model_or_other_records_are_one_line(capsys, tmp_pat
     shadows = {"shadow_scores": np.zeros(shape), "shadow_is_member": np.zeros(shape, bool)}
     np.savez(path, scores=np.arange(9.0), is_member=np.arange(9) % 2, **shadows)
     assert "Expected shadow_scores of shape [m, n]" in refusal(capsys, "attack", path).replace(
-        "[2, 9]", "[m, n]"
+        "[m, 9]", "[m, n]"
     )
+
+
+def test_shadow_models_on_the_last_axis_and_one_logit_name_the_shape(capsys, tmp_path):
+    path, shape = tmp_path / "scores.npz", (9, 2)
+    shadows = {"shadow_scores": np.zeros(shape), "shadow_is_member": np.zeros(shape, bool)}
+    np.savez(path, scores=np.arange(9.0), is_member=np.arange(9) % 2, **shadows)
+    message = refusal(capsys, "attack", path)
+    assert "Expected shadow_scores of shape [m, 9], got [9, 2]" in message
+    np.savez(path, logits=np.zeros((9, 1)), is_member=np.arange(9) % 2)
+    assert "saved as the columns 0 and z" in refusal(capsys, "attack", path)
 
 
 def test_reversed_scores_are_remarked(capsys, tmp_path, scores_file):
@@ -165,6 +175,17 @@ def test_reversed_scores_are_remarked(capsys, tmp_path, scores_file):
     assert found["auc_interval"][1] < 0.5
     _, text, _ = run(capsys, "attack", path)
     assert "the scores may be reversed" in text
+    assert "no leak found; the scores given may be reversed" in text
+
+
+def test_a_file_of_another_kind_or_other_names_is_one_line(capsys, tmp_path):
+    table, path = tmp_path / "scores.csv", tmp_path / "scores.npz"
+    table.write_text("loss,in_train\n0.5,1\n")
+    assert "numpy.savez writes one from arrays" in refusal(capsys, "attack", table)
+    np.savez(path, labels=np.arange(9), group=np.arange(9))
+    assert "Expected the arrays 'is_member' and 'scores' or 'logits'" in refusal(
+        capsys, "attack", path
+    )
 
 
 def classified(path, *, num_groups=3, records=600):

@@ -32,6 +32,7 @@ def test_audit(capsys, tmp_path):
     _, text, _ = run(capsys, *words, "one_run", "--claimed-epsilon", "0.5")
     assert "if the trade-off function is Gaussian" in text
     assert "claimed epsilon 0.5: exceeded by one_run, one_run_fdp" in text
+    assert "only if the membership of each canary was decided by a fair coin of its own" in text
 
 
 def test_audit_refuses_one_class_in_one_line(capsys, tmp_path):

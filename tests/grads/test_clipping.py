@@ -321,6 +321,14 @@ def test_refuses_a_bad_microbatch_size(size):
         oracles.unhooked(grads.clipped_grad)(plain_loss, clip_norm=1.0, microbatch_size=size)
 
 
+def test_refuses_a_loss_without_a_key():
+    with pytest.raises(
+        ValueError, match=r"Expected loss\(params, example, key\), got loss\(p, e\)"
+    ):
+        grads.clipped_grad(lambda p, e: jnp.sum(p), clip_norm=1.0)
+    grads.clipped_grad(lambda p, e, key=None: jnp.sum(p), clip_norm=1.0)
+
+
 def test_refuses_what_does_not_fit(keys):
     (key,) = keys(1)
     grad = grads.clipped_grad(plain_loss, clip_norm=1.0)

@@ -13,6 +13,7 @@ from jaxpriv.reports import (
     _evidence_files,
     _inversion,
     _networks,
+    _phrases,
     _training,
     assembly,
     partition,
@@ -166,7 +167,8 @@ def test_the_promise_of_a_group_counts_its_records(monkeypatch):
     )
     split = partition.partition_records(KEY, digits, unit=None)
     network = _networks.network_for(digits, SETTINGS)
-    recipe = _training.recipes(network, split, SETTINGS, log=lambda message: None)[1]
+    messages = []
+    recipe = _training.recipes(network, split, SETTINGS, log=messages.append)[1]
     promise = _training.promise(recipe, split, SETTINGS)
     assert promise.unit == "group"
     stated = promise.stated()
@@ -180,6 +182,7 @@ def test_the_promise_of_a_group_counts_its_records(monkeypatch):
         sampler.event(noise_multiplier=4.0, steps=2), delta=1e-4, relation="add_or_remove_one"
     )
     assert stated.epsilon > 3 * record.epsilon
+    assert messages[-1].endswith(f"a group, {_phrases.guarantee_text(stated)}")
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,17 @@ def files(tmp_path):
     return tmp_path
 
 
+def test_records_in_both_files_are_found(files):
+    members = dict(np.load(files / "members.npz"))
+    np.savez(files / "nonmembers.npz", **members)
+    with pytest.raises(ValueError, match="of which every record is also in members"):
+        assemble(settings(files))
+    members["x"][1:] += 0.001
+    np.savez(files / "nonmembers.npz", **members)
+    with pytest.warns(UserWarning, match="1 records are in both --members and --nonmembers"):
+        assemble(settings(files))
+
+
 def settings(files, function="predict", **options):
     return Settings(
         predict=f"{files / 'model.py'}:{function}",

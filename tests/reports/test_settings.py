@@ -2,11 +2,13 @@
 
 import dataclasses
 import math
+import re
 
 import pytest
 
 from jaxpriv.reports import settings as settings_lib
 from jaxpriv.reports.settings import Settings, read_toml
+from tests import oracles
 
 PROMISE = {"epsilon": (2.0,), "delta": 1e-4, "relation": "replace_one"}
 
@@ -41,6 +43,26 @@ PROMISE = {"epsilon": (2.0,), "delta": 1e-4, "relation": "replace_one"}
 def test_impossible_settings_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         Settings(**PROMISE | changes)
+
+
+def test_an_option_without_effect_is_refused():
+    with pytest.raises(ValueError, match="Expected no --clip-norm with --no-dp"):
+        Settings(no_dp=True, clip_norm=3.0).check_subject()
+    Settings(no_dp=True, clip_norm=3.0, canaries=20).check_subject()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epsilon": 4.0}, "as in epsilon=(4.0,), got 4.0"),
+        ({"epsilon": [4.0, 2.0]}, "as in epsilon=(4.0, 2.0), got [4.0, 2.0]"),
+        ({"defence": "top_k:k=3"}, "as in defence=('top_k:k=3',), got 'top_k:k=3'"),
+    ],
+)
+def test_a_single_value_in_place_of_a_tuple_is_refused(changes, message):
+    settings = object.__new__(Settings)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        oracles.unhooked(Settings.__init__)(settings, **PROMISE | changes)
 
 
 def test_a_subject_and_a_promise_must_be_stated():

@@ -88,7 +88,8 @@ def test_a_claim_is_conditional_and_compared_with_the_auc(leaky):
         findings = dataclasses.replace(claimed.findings, attacks=attacks, **changes)
         advice = _additions.recommend(findings, claimed.promise)
         entry = dataclasses.replace(claimed, findings=findings, recommendation=advice)
-        assert (_entry_wording.tone(entry) == "bad") == (auc_interval[0] > 0.8)
+        contradicts = auc_interval[0] > 0.8 or auc_interval[1] < 0.2
+        assert (_entry_wording.tone(entry) == "bad") == contradicts
         return _entry_wording.recommendation(entry, seed=None)
 
     assert "proves no epsilon above the claim" in text((0.6, 0.9))
@@ -100,6 +101,8 @@ def test_a_claim_is_conditional_and_compared_with_the_auc(leaky):
         contradicted = text((0.801, 0.9), **changes)
         assert contradicted.startswith("Do not publish: the AUC of ")
         assert "is above 0.800, the most that the claimed epsilon allows" in contradicted
+        contradicted = text((0.1, 0.199), **changes)  # the scores are reversed
+        assert "is below 0.200, the least that the claimed epsilon allows" in contradicted
 
 
 def test_a_refuted_promise_is_not_published(leaky):
@@ -223,6 +226,8 @@ def test_scores_that_point_the_other_way_are_noted(leaky):
     findings = dataclasses.replace(leaky.findings, attacks=(reverse, *others))
     entry = dataclasses.replace(leaky, findings=findings)
     assert any("may be reversed" in n for n in _entry_wording.notes(entry, examples.make_data()))
+    quiet = dataclasses.replace(entry, promise=None, recommendation="no_leak_found")
+    assert "check the sign of the scores" in _entry_wording.recommendation(quiet, seed=None)
 
 
 def test_classes_have_their_names(leaky):
