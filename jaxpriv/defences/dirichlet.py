@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxpriv import _check
+from jaxpriv import _check, _tree
 from jaxpriv.accounting import dirichlet as accounting
 from jaxpriv.defences._defence import Defence, OutputGuarantee
 
@@ -126,7 +126,7 @@ def floored_log_probabilities(logits: Float[Array, " c"], *, eta: float) -> Floa
       eta: smallest probability; below 1 / c.
 
     Returns:
-      Log-probabilities of at least log eta.
+      Log-probabilities of at least log eta, in at least float32.
 
     Raises:
       ValueError: if eta is not below 1 / c.
@@ -137,6 +137,7 @@ def floored_log_probabilities(logits: Float[Array, " c"], *, eta: float) -> Floa
       [0.75, 0.25]
     """
     rest = _rest(len(logits), eta)
+    logits = _tree.at_least_float32(jnp.asarray(logits))  # bfloat16 would round below eta
     return jnp.log(eta + rest * jax.nn.softmax(logits))
 
 
