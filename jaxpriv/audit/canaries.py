@@ -231,7 +231,8 @@ def loss_with_canaries(loss: Loss, *, canaries: Dirac | None = None) -> Loss:
 
     Args:
       loss: `loss(params, record, key)` of one record.
-      canaries: Dirac canaries of the data, if any.
+      canaries: Dirac canaries of the data, if any. Without them the loss of such a row is NaN,
+        which the training reports: it would train as a copy of the first row.
 
     Returns:
       `loss(params, tagged, key)` of one row of `Tagged`.
@@ -247,7 +248,9 @@ def loss_with_canaries(loss: Loss, *, canaries: Dirac | None = None) -> Loss:
 
     def tagged_loss(params, row, key):
         value = loss(params, row.record, key)
-        if canaries is not None:
+        if canaries is None:
+            value = value * jnp.where(row.tag >= 0, jnp.nan, 1.0).astype(value.dtype)
+        else:
             planted = canaries.losses(params)[jnp.maximum(row.tag, 0)]
             value = jnp.where(row.tag >= 0, planted.astype(value.dtype), value)
         return jnp.where(row.tag == ABSENT, jnp.zeros_like(value), value)

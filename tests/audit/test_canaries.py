@@ -179,3 +179,12 @@ def test_coins_of_minus_one_do_not_insert_every_canary(coins, got):
             oracles.unhooked(append)(canaries.ordinary(X), rows, np.array(coins))
     data = oracles.unhooked(canaries.with_inputs)(canaries.ordinary(X), X[:2], [1, 0])
     assert data.tag[-2:].tolist() == [canaries.ORDINARY, canaries.ABSENT]
+
+
+def test_dirac_rows_of_a_loss_that_lacks_the_canaries_are_not_copies_of_the_first_row():
+    data = canaries.with_dirac(canaries.ordinary(X[:3]), TWO, np.array([True, False]))
+    gradient = jax.vmap(jax.grad(canaries.loss_with_canaries(loss)), in_axes=(None, 0, None))
+    found = gradient(PARAMS, data, jax.random.key(0))["a"]
+    assert np.isnan(found[3]).all()
+    np.testing.assert_allclose(found[:3], PARAMS["a"] - X[:3], rtol=1e-6)
+    assert not found[4].any()  # the absent canary
