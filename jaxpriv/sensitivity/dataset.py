@@ -430,6 +430,6 @@ def _check_pixels(*images: Shaped[np.ndarray, "..."]) -> None:
     for values in images:
         if values.min() < 0 or values.max() > 1:
             raise ValueError(
-                f"Expected pixels in [0, 1], got {float(values.min()):g} to "
-                f"{float(values.max()):g}."
+                f"Expected pixels in [0, 1], got {_check.number_text(values.min())} to "
+                f"{_check.number_text(values.max())}."
             )
