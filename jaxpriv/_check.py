@@ -41,6 +41,13 @@ def _whole_number(name: str, value: object) -> int:
         raise ValueError(f"Expected a whole number for {name}, got {name}={value}.") from None
 
 
+def number_text(value: object) -> str:
+    """Formats a number in six digits, or in all that it has if six would be another number."""
+    number = float(value)  # pyright: ignore[reportArgumentType]
+    short = f"{number:g}"
+    return short if float(short) == number else repr(number)
+
+
 def positive(**values: object) -> None:
     """Raises ValueError unless every value is finite and > 0."""
     for name, value in values.items():
@@ -206,7 +213,7 @@ def membership(values: Shaped[Array | np.ndarray, "..."], *, name: str = "is_mem
     if array.dtype != bool:
         wrong = array[(array != 0) & (array != 1)]
         if wrong.size:
-            raise ValueError(f"Expected only 0 and 1 in {name}, got {float(wrong.flat[0]):g}.")
+            raise ValueError(f"Expected only 0 and 1 in {name}, got {number_text(wrong.flat[0])}.")
     return array.astype(bool, copy=False)
 
 
@@ -296,14 +303,14 @@ def whole_numbers(
     _require_whole(name, array)
     outside = array[(array < low) | (array > high)]
     if outside.size:
-        raise ValueError(f"Expected {name} in {low}..{high}, got {float(outside[0]):g}.")
+        raise ValueError(f"Expected {name} in {low}..{high}, got {number_text(outside[0])}.")
     return array.astype(np.int32)
 
 
 def _require_whole(name: str, array: np.ndarray) -> None:
     fractions = array[array != np.floor(array)] if array.dtype.kind in "fV" else array[:0]
     if fractions.size:
-        raise ValueError(f"Expected whole numbers in {name}, got {float(fractions[0]):g}.")
+        raise ValueError(f"Expected whole numbers in {name}, got {number_text(fractions[0])}.")
 
 
 def labels(
@@ -348,7 +355,7 @@ def labels(
     outside = array[(array < 0) | (array >= limit)]
     if outside.size:
         raise ValueError(
-            f"Expected {name} in 0..{limit - 1}, got {float(outside[0]):g}; "
+            f"Expected {name} in 0..{limit - 1}, got {number_text(outside[0])}; "
             "numpy.unique(labels, return_inverse=True) renumbers them."
         )
     return array.astype(np.int32)

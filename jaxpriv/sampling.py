@@ -452,6 +452,8 @@ def by_subclass(
         labels = _check.labels(labels, num_classes=num_classes)
     if not isinstance(subclasses, core.Tracer):
         subclasses = _check.labels(subclasses, num_classes=num_subclasses, name="subclasses")
+    # The unit may exceed the range of the labels' type, such as int8.
+    labels, subclasses = (jnp.asarray(values, jnp.int32) for values in (labels, subclasses))
     return by_class(
         labels * num_subclasses + subclasses,
         num_classes=num_classes * num_subclasses,

@@ -118,7 +118,7 @@ def groups(values: Shaped[Array | np.ndarray, " n"]) -> Units:
       The units, numbered by sorted value.
 
     Raises:
-      ValueError: for another shape than [n], or no records.
+      ValueError: for another shape than [n], no records, or records without a value.
 
     Example:
       >>> units = groups(np.array(["bob", "ann", "bob"]))
@@ -138,7 +138,7 @@ def classes(labels: Shaped[Array | np.ndarray, " n"]) -> Units:
       The units, numbered by sorted label.
 
     Raises:
-      ValueError: for another shape than [n], or no records.
+      ValueError: for another shape than [n], no records, or records without a value.
 
     Example:
       >>> classes(np.array([3, 7, 3])).index.tolist()
@@ -419,7 +419,15 @@ def _of_values(kind: UnitKind, values: Any) -> Units:
     array = np.asarray(values)
     if array.ndim != 1 or not array.size:
         raise ValueError(f"Expected a {kind} of each record, [n], got shape {list(array.shape)}.")
-    _, index, sizes = np.unique(array, return_inverse=True, return_counts=True)
+    try:
+        num_missing = int((array != array).sum())
+        _, index, sizes = np.unique(array, return_inverse=True, return_counts=True)
+    except TypeError:
+        raise ValueError(
+            f"Expected numbers or text as the {kind} of each record, got both, or None."
+        ) from None
+    if num_missing:
+        raise ValueError(f"Expected a {kind} of each record, got {num_missing} NaN.")
     return Units(kind=kind, index=index, sizes=sizes)
 
 

@@ -134,3 +134,16 @@ def test_integers_of_every_kind_are_counts(value):
     with pytest.raises(ValueError, match="rows >= 1, got rows=0"):
         _check.positive_int(rows=value - value)
     _check.non_negative_int(rows=value - value)
+
+
+@pytest.mark.parametrize(
+    ("call", "got"),
+    [
+        (lambda: _check.labels(np.array([2.9999999]), num_classes=4), r"got 2\.9999999\."),
+        (lambda: _check.membership(np.array([0.0, 1 + 1e-12])), r"got 1\.000000000001\."),
+        (lambda: _check.whole_numbers("n", np.array([1e7 + 1]), low=0, high=9), "got 10000001"),
+    ],
+)
+def test_a_number_is_not_rounded_to_one_that_is_allowed(call, got):
+    with pytest.raises(ValueError, match=got):
+        call()

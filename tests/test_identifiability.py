@@ -349,3 +349,19 @@ def test_the_loss_tail_is_the_violation_probability_of_its_belief():
         0.035466, abs=1e-6
     )
     assert identifiability.loss_tail(event, epsilon=60.0, **both) < 1e-9
+
+
+@pytest.mark.parametrize("rho", [0.5 + 1e-6, 0.50005])
+def test_a_belief_near_one_half_has_a_noise(rho):
+    """Its epsilon is below 1e-3, and the bound is the quotient at an e between 0 and epsilon."""
+    z = identifiability.calibrate_belief(
+        dp.GaussianDpEvent, max_belief=rho, violation_probability=0.01, relation=RELATION
+    )
+    closed = 1 / identifiability.mu_for_belief(rho, violation_probability=0.01)
+    assert closed <= z < 1.3 * closed
+
+
+def test_the_general_bound_is_an_advantage():
+    """At delta 1 both terms add to 1, which rounding exceeded."""
+    for epsilon in np.linspace(0, 50, 501):
+        assert 1 - 1e-12 < identifiability.general_rho_alpha(epsilon, delta=1.0) <= 1

@@ -114,6 +114,19 @@ def test_a_record_of_a_traced_label_outside_the_range_is_in_no_class(outside):
     assert table.tolist() == [[6, 0, 0, 0], [0] * 4, [2, 3, 5, 0], [0] * 4, [0, 4, 7, 8]]
 
 
+def test_traced_subclasses_of_a_narrow_type_remain_apart():
+    """In int8, subclass 49 of class 6 would be 349 - 256 = 93, a subclass of class 1."""
+
+    def sizes(labels, subclasses):
+        return sampling.by_subclass(
+            labels, subclasses, num_classes=10, num_subclasses=50, sampling_prob=1.0, rows=1
+        ).sizes
+
+    labels = np.arange(10, dtype=np.int8), np.full(10, 49, np.int8)
+    expected = np.arange(49, 500, 50).tolist()
+    assert np.flatnonzero(jax.jit(sizes)(*labels)).tolist() == expected
+
+
 def test_the_event_is_that_of_classes():
     event = by_class().event(noise_multiplier=1.5, steps=7)
     step = dp.PoissonSampledDpEvent(0.4, dp.GaussianDpEvent(1.5))

@@ -112,6 +112,13 @@ def test_a_subset_is_numbered_anew():
     [
         (lambda key: units.records(0), "n >= 1"),
         (lambda key: units.classes(np.zeros(0)), "a class of each record"),
+        (
+            lambda key: units.groups(np.array(["a", None, "b"], object)),
+            "numbers or text as the group",
+        ),
+        (lambda key: units.groups(np.array(["a", 1], object)), "numbers or text as the group"),
+        (lambda key: units.groups(np.array([1.0, np.nan, np.nan])), "a group .* got 2 NaN"),
+        (lambda key: units.classes(np.array([0, np.nan], object)), "a class .* got 1 NaN"),
         (lambda key: units.of_records(10, group=np.arange(3)), "a group of each of 10 records"),
         (lambda key: units.of_records(3, kind="class"), "a class of each record for the unit"),
         (lambda key: units.of_records(3, kind="group"), "a group of each record for the unit"),

@@ -159,15 +159,17 @@ def with_inputs(data: Tagged, canaries: Batch, is_member: Bool[np.ndarray, " m"]
       The rows followed by the canaries; those whose coin is False are absent.
 
     Raises:
-      ValueError: for unequal lengths, or canaries that are not like the records.
+      ValueError: for unequal lengths, canaries that are not like the records, or coins other than
+        bool or 0 and 1.
 
     Example:
       >>> data = with_inputs(ordinary(np.zeros(2)), np.ones(2), np.array([True, False]))
       >>> data.record.tolist(), data.tag.tolist()
       ([0.0, 0.0, 1.0, 1.0], [-1, -1, -1, -2])
     """
-    _check.same_length(canaries=jax.tree.leaves(canaries)[0], is_member=is_member)
-    return _append(data, canaries, np.where(is_member, ORDINARY, ABSENT))
+    coins = _coins(is_member)
+    _check.same_length(canaries=jax.tree.leaves(canaries)[0], is_member=coins)
+    return _append(data, canaries, np.where(coins, ORDINARY, ABSENT))
 
 
 def with_dirac(data: Tagged, canaries: Dirac, is_member: Bool[np.ndarray, " m"]) -> Tagged:
@@ -182,19 +184,26 @@ def with_dirac(data: Tagged, canaries: Dirac, is_member: Bool[np.ndarray, " m"])
       The rows followed by the canaries; those whose coin is False are absent.
 
     Raises:
-      ValueError: for unequal lengths, or if the data have Dirac canaries already.
+      ValueError: for unequal lengths, coins other than bool or 0 and 1, or if the data have Dirac
+        canaries already.
 
     Example:
       >>> canaries = Dirac(positions=jnp.array([[0], [1]]), scales=jnp.ones(2))
       >>> with_dirac(ordinary(np.zeros(1)), canaries, np.array([False, True])).tag.tolist()
       [-1, -2, 1]
     """
-    _check.same_length(canaries=canaries.positions, is_member=is_member)
+    coins = _coins(is_member)
+    _check.same_length(canaries=canaries.positions, is_member=coins)
     if (np.asarray(data.tag) >= 0).any():
         raise ValueError("Expected rows without Dirac canaries, got some.")
-    count = len(is_member)
+    count = len(coins)
     copies = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf[:1]), count, 0), data.record)
-    return _append(data, copies, np.where(is_member, np.arange(count), ABSENT))
+    return _append(data, copies, np.where(coins, np.arange(count), ABSENT))
+
+
+def _coins(is_member: object) -> Bool[np.ndarray, " m"]:
+    """Checks coins, since -1 for a canary that is left out would count as True."""
+    return _check.membership(_check.scores(np.asarray(is_member), name="is_member"))
 
 
 def _append(data: Tagged, canaries: Batch, tags: Int[np.ndarray, " m"]) -> Tagged:
@@ -222,7 +231,8 @@ def loss_with_canaries(loss: Loss, *, canaries: Dirac | None = None) -> Loss:
 
     Args:
       loss: `loss(params, record, key)` of one record.
-      canaries: Dirac canaries of the data, if any.
+      canaries: Dirac canaries of the data, if any. Without them the loss of such a row is NaN,
+        which the training reports: it would train as a copy of the first row.
 
     Returns:
       `loss(params, tagged, key)` of one row of `Tagged`.
@@ -238,7 +248,9 @@ def loss_with_canaries(loss: Loss, *, canaries: Dirac | None = None) -> Loss:
 
     def tagged_loss(params, row, key):
         value = loss(params, row.record, key)
-        if canaries is not None:
+        if canaries is None:
+            value = value * jnp.where(row.tag >= 0, jnp.nan, 1.0).astype(value.dtype)
+        else:
             planted = canaries.losses(params)[jnp.maximum(row.tag, 0)]
             value = jnp.where(row.tag >= 0, planted.astype(value.dtype), value)
         return jnp.where(row.tag == ABSENT, jnp.zeros_like(value), value)
@@ -304,6 +316,9 @@ def crafted(inputs: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "..."]:
     Returns:
       One input of their shape and type: the last right singular vector, scaled.
 
+    Raises:
+      ValueError: for inputs of another type, which would round the canary away.
+
     References:
       Jagielski, Ullman and Oprea, Auditing Differentially Private Machine Learning, 2020,
       Algorithm 3 (ClipBKD).
@@ -313,6 +328,8 @@ def crafted(inputs: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "..."]:
       >>> np.abs(crafted(inputs) / np.linalg.norm(crafted(inputs))).round(2).tolist()
       [0.0, 1.0]
     """
+    if not jnp.issubdtype(np.asarray(inputs).dtype, jnp.floating):
+        raise ValueError(f"Expected float inputs, got {np.asarray(inputs).dtype}.")
     flat = np.asarray(inputs, np.float64).reshape(len(inputs), -1)
     _, vectors = np.linalg.eigh(flat.T @ flat)
     canary = vectors[:, 0] * np.linalg.norm(flat, axis=1).mean()

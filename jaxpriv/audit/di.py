@@ -161,7 +161,8 @@ class EmpiricalEpsilons(NamedTuple):
     """Three values of epsilon from the same repetitions; none is a guarantee.
 
     from_sensitivities: estimate; epsilon of a Gaussian mechanism with the mean realised mu. The
-      sensitivities depend on earlier outputs, so that it is not a bound.
+      sensitivities depend on earlier outputs, so that it is not a bound. It is that of full
+      batches: Poisson batches reveal less, which it leaves out.
     from_belief: extreme; log-odds of the largest belief in the true data set. It grows with the
       number of repetitions and bounds epsilon on neither side.
     from_advantage: frequency; epsilon of a Gaussian mechanism with the observed advantage, and its
@@ -358,7 +359,8 @@ def realised_mu(repetitions: Repetitions) -> Float[np.ndarray, " r"]:
       repetitions: result of `play`.
 
     Returns:
-      mu of the full-batch Gaussian mechanism that is as informative as the transcript.
+      mu of the full-batch Gaussian mechanism that is as informative as the transcript of full
+      batches. That of Poisson batches is less informative.
 
     Example:
       >>> ones = np.ones((2, 4))
@@ -472,14 +474,16 @@ def _algorithm(
     def init(start):
         params = jax.tree.map(jnp.asarray, init_params(start.init_key))
         opt_state = trainer.optimizer.init(params)
-        return _State(params, opt_state, jnp.int32(0), start.in_d, jnp.float32(0))
+        return _State(params, opt_state, jnp.int32(0), start.in_d, jnp.zeros((), float))
 
     def update(key, state, batch, mask):
         shared_key, pair_key, coin_key, noise_key = jax.random.split(key, 4)
         rows, is_real = jax.tree.map(lambda x: x[:-num_pair], (batch, mask))
         total, norms = trainer.grad(state.params, rows, is_real, shared_key)
         pair = jax.tree.map(lambda x: x[-num_pair:], batch)
-        first, second = _clipped_pair(trainer.grad, state.params, pair, pair_key, num_pair)
+        (first, second), pair_norms = _clipped_pair(
+            trainer.grad, state.params, pair, pair_key, num_pair
+        )
         difference = optax.tree.sub(first, second)
         distance = _norm(difference)
         std = jnp.asarray(global_std, distance.dtype)
@@ -496,15 +500,15 @@ def _algorithm(
         )
         released = optax.tree.sub(noisy, total)
         gain = _gain(released, first, second, std, sampling_prob=q)
-        log_odds = state.log_odds + jnp.where(std > 0, gain, 0)
+        log_odds = state.log_odds + jnp.where(std > 0, gain, 0).astype(state.log_odds.dtype)
         grads = jax.tree.map(lambda g: g / divisor, noisy)
         new = _step.apply_gradient(trainer.optimizer, state, grads)
         info = _Info(
             log_odds,
             distance,
             std,
-            is_real.sum(),
-            (is_real & ~jnp.isfinite(norms)).sum(),
+            is_real.sum() + num_pair,
+            (is_real & ~jnp.isfinite(norms)).sum() + (~jnp.isfinite(pair_norms)).sum(),
         )
         return new._replace(log_odds=log_odds), info
 
@@ -516,19 +520,22 @@ def _algorithm(
 
 def _clipped_pair(
     grad: ClippedGrad, params: Params, pair: Batch, key: PRNGKeyArray, num_pair: int
-) -> tuple[PyTree, PyTree]:
-    """Computes the clipped gradients of the two records; zero in place of a missing second one."""
+) -> tuple[tuple[PyTree, PyTree], Float[Array, " p"]]:
+    """Computes the clipped gradients of the two records, and the norms before clipping.
+
+    A missing second one is zero, and has no norm.
+    """
 
     def one(record):
         row = jax.tree.map(lambda x: x[None], record)
-        return grad(params, row, jnp.ones(1, bool), key).total
+        return grad(params, row, jnp.ones(1, bool), key)
 
     if num_pair == 1:
-        first = one(jax.tree.map(lambda x: x[0], pair))
-        return first, jax.tree.map(jnp.zeros_like, first)
-    both = jax.lax.map(one, pair)
+        first, norms = one(jax.tree.map(lambda x: x[0], pair))
+        return (first, jax.tree.map(jnp.zeros_like, first)), norms
+    both, norms = jax.lax.map(one, pair)
     first, second = (jax.tree.map(lambda x, i=i: x[i], both) for i in range(2))
-    return first, second
+    return (first, second), norms[:, 0]
 
 
 def _gain(

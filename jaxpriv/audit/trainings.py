@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from jaxpriv import _check, _tree, accounting, training
 from jaxpriv._names import Relation
 from jaxpriv._types import Batch, Example, Keys, Params
 from jaxpriv.audit import bounds, noise
-from jaxpriv.training import Algorithm
+from jaxpriv.training import Algorithm, _scan
 
 __all__ = [
     "Exchange",
@@ -28,6 +28,12 @@ __all__ = [
     "repeat",
     "residuals",
 ]
+
+_NUM_PAIRS = 100
+"""Number of pairs of trainings without noise, whose mean difference the scores measure."""
+
+_PAIRS_AT_ONCE = 10
+"""Number of these pairs in memory."""
 
 
 class Exchange(NamedTuple):
@@ -100,9 +106,10 @@ def check_training(
 
     The attacker has the initial parameters, both data sets and the algorithm without noise. A
     training is scored by the inner product of its update with the difference of the updates of
-    both data sets without noise. The record has to be chosen so that a fault would show: a gradient
-    of large norm, against those of the other records (see `canaries`). A large delta, at which the
-    promised epsilon is small, needs fewer trainings.
+    both data sets without noise, on average over 100 trainings with equal batches. The record has
+    to be chosen so that a fault would show: a gradient of large norm, against those of the other
+    records (see `canaries`). A large delta, at which the promised epsilon is small, needs fewer
+    trainings.
 
     Args:
       key: PRNG key.
@@ -274,19 +281,36 @@ def residuals(
 def _direction(
     key: PRNGKeyArray, noiseless: Algorithm, params: Params, rows: Batch, steps: int
 ) -> Params:
-    """Computes the difference of the trainings with and without the record, without noise."""
+    """Computes the mean difference of trainings with and without the record, without noise.
+
+    Both trainings of a pair have one key, as different batches would hide the record. The mean is
+    over several pairs, as a sampled batch may not contain it.
+    """
     shared = len(jax.tree.leaves(rows)[0]) - 2
     members = np.stack([np.append(np.arange(shared), shared + i) for i in range(2)])
-    states, _ = training.fit_many(
-        jax.random.split(key, 2),
-        lambda k, hyper: noiseless,
-        _tiled(params, 2),
-        rows,
-        members=members,
-        steps=steps,
-        keep=lambda state: state.params,
-    )
-    return jax.tree.map(lambda leaf: leaf[0] - leaf[1], states)
+
+    def difference(key: PRNGKeyArray) -> Params:
+        def train(members: Int[Array, " n"]) -> Params:
+            start = noiseless.init(params)
+            state, _ = _scan.scan_steps(
+                noiseless, steps, key, start, rows, jnp.int32(steps), members
+            )
+            return jax.tree.map(_tree.at_least_float32, state.params)
+
+        both = jax.lax.map(train, jnp.asarray(members))
+        return jax.tree.map(lambda leaf: leaf[0] - leaf[1], both)
+
+    @jax.jit
+    def total(keys: Keys) -> Params:
+        def add(total: Params, keys: Keys) -> tuple[Params, None]:
+            differences = jax.vmap(difference)(keys)
+            return jax.tree.map(lambda t, d: t + d.sum(axis=0), total, differences), None
+
+        zeros = _tree.zeros(jax.eval_shape(difference, keys[0, 0]))
+        return jax.lax.scan(add, zeros, keys)[0]
+
+    keys = jax.random.split(key, (_NUM_PAIRS // _PAIRS_AT_ONCE, _PAIRS_AT_ONCE))
+    return jax.tree.map(lambda leaf: leaf / _NUM_PAIRS, total(keys))
 
 
 def _rows(exchange: Exchange) -> Batch:

@@ -8,12 +8,13 @@ In the shapes below `c` counts classes.
 """
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from jaxpriv import _check
+from jaxpriv import _check, _tree
 from jaxpriv.accounting import dirichlet as accounting
 from jaxpriv.defences._defence import Defence, OutputGuarantee
 
@@ -114,8 +115,37 @@ def noised_answer(
       1.0
     """
     concentrations = k * jnp.exp(floored_log_probabilities(logits, eta=eta))
-    log_gammas = jax.random.loggamma(key, concentrations)
+    gamma_key, exponential_key = jax.random.split(key)
+    # If G ~ Gamma(a + 1) and E is exponential, G e^(-E / a) ~ Gamma(a).
+    log_gammas = jax.random.loggamma(gamma_key, concentrations + 1)
+    log_gammas -= _exponential_like(exponential_key, concentrations) / concentrations
     return jax.nn.log_softmax(log_gammas)
+
+
+def _exponential_like(key: PRNGKeyArray, x: Float[Array, " c"]) -> Float[Array, " c"]:
+    """Draws -ln U of uniform numbers U without a largest value.
+
+    `jax.random.loggamma` ends at U = 2^-23, a log-probability of -16 / concentration. A smaller one
+    would prove that the concentration is smaller, with a probability above delta. If the first 32
+    bits of U are zero, it is 2^-32 times another uniform number.
+    """
+
+    def is_open(state: tuple[Array, Array, Array, Array]) -> Bool[Array, ""]:
+        return (state[1] == 0).any()
+
+    def draw(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        key, high, low, offset = state
+        key, bits_key = jax.random.split(key)
+        new_high, new_low = jax.random.bits(bits_key, (2, *x.shape), jnp.uint32)
+        is_zero = high == 0
+        offset = jnp.where(is_zero, offset + 32 * math.log(2), offset)
+        return key, jnp.where(is_zero, new_high, high), jnp.where(is_zero, new_low, low), offset
+
+    nothing = jnp.zeros(x.shape, jnp.uint32)
+    start = key, nothing, nothing, jnp.full_like(x, -32 * math.log(2))
+    _, high, low, offset = jax.lax.while_loop(is_open, draw, start)
+    fraction = (low.astype(x.dtype) + 0.5) * 2.0**-32
+    return offset - jnp.log((high.astype(x.dtype) + fraction) * 2.0**-32)
 
 
 def floored_log_probabilities(logits: Float[Array, " c"], *, eta: float) -> Float[Array, " c"]:
@@ -126,7 +156,7 @@ def floored_log_probabilities(logits: Float[Array, " c"], *, eta: float) -> Floa
       eta: smallest probability; below 1 / c.
 
     Returns:
-      Log-probabilities of at least log eta.
+      Log-probabilities of at least log eta, in at least float32.
 
     Raises:
       ValueError: if eta is not below 1 / c.
@@ -137,6 +167,7 @@ def floored_log_probabilities(logits: Float[Array, " c"], *, eta: float) -> Floa
       [0.75, 0.25]
     """
     rest = _rest(len(logits), eta)
+    logits = _tree.at_least_float32(jnp.asarray(logits))  # bfloat16 would round below eta
     return jnp.log(eta + rest * jax.nn.softmax(logits))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from jaxpriv import _check, _tree
@@ -85,6 +86,7 @@ def release(key: PRNGKeyArray, params: Params, *, sigma: float) -> Params:
     """
     _check.positive(sigma=sigma)
     _tree.check_float(params)
+    params = jax.tree.map(jnp.asarray, params)
     noise = _tree.normal_like(key, params, std=sigma)
     return jax.tree.map(lambda p, z: (_tree.at_least_float32(p) + z).astype(p.dtype), params, noise)
 

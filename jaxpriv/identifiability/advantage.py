@@ -140,7 +140,7 @@ def general_rho_alpha(epsilon: float, *, delta: float) -> float:
     _check.non_negative_or_infinite(epsilon=epsilon)
     _check.closed_unit(delta=delta)
     epsilon, delta = float(epsilon), float(delta)
-    return math.tanh(epsilon / 2) + 2 * delta * float(special.expit(-epsilon))
+    return min(1.0, math.tanh(epsilon / 2) + 2 * delta * float(special.expit(-epsilon)))
 
 
 def yeom_rho_alpha(epsilon: float) -> float:

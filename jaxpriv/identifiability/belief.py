@@ -307,7 +307,9 @@ def _tail_bound(delta_at: Callable[[float], float], epsilon: float) -> float:
         delta = delta_at(e) if e >= 0 else 1 - math.exp(e) * (1 - delta_at(-e))
         return delta / -math.expm1(-below)
 
-    grid = np.geomspace(1e-3, max(epsilon, 1.0) + 20, 32)
+    # The best e of a small epsilon lies between 0 and epsilon.
+    smallest = 1e-3 * (min(epsilon, 1.0) or 1.0)
+    grid = np.geomspace(smallest, max(epsilon, 1.0) + 20, 32)
     values = [quotient(float(below)) for below in grid]
     best = int(np.argmin(values))
     bounds = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])

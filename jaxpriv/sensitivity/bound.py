@@ -15,7 +15,13 @@ from jaxpriv import _check
 __all__ = ["recursive_bound", "theorem_5_2"]
 
 _ROUNDING = 1e-12
-"""Relative rounding error, which is added for each step of the recursion and once otherwise."""
+"""Bound on the relative rounding error of a closed form."""
+
+_STEP_ROUNDING = 1e-15
+"""Bound on that of a step of the recursion, which has six rounded operations."""
+
+_MIN_RATE = 1e-300
+"""Smallest eta beta; the printed bound increases with beta, and smaller ones would underflow."""
 
 
 def theorem_5_2(
@@ -57,7 +63,7 @@ def theorem_5_2(
       0.270382
     """
     _check_arguments(learning_rate, lipschitz, smoothing_std, steps, batch_size, clip_norm)
-    beta = lipschitz / smoothing_std
+    beta = max(lipschitz / smoothing_std, _MIN_RATE / learning_rate)
     trivial = 2 * learning_rate * clip_norm * steps
     # ((1 + eta beta)^T - 1) / beta tends to eta T as beta tends to 0.
     log_growth = steps * math.log1p(learning_rate * beta)
@@ -109,7 +115,8 @@ def recursive_bound(
             distance += (steps - done) * learning_rate * limit
             break
         distance += learning_rate * (common * beta * distance + limit / batch_size)
-    return min(distance * (1 + _ROUNDING), learning_rate * limit * steps * (1 + _ROUNDING))
+    trivial = learning_rate * limit * steps * (1 + _ROUNDING)
+    return min(distance * (1 + _ROUNDING + steps * _STEP_ROUNDING), trivial)
 
 
 def _check_arguments(

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, Shaped
 
-from jaxpriv import _check
+from jaxpriv import _check, _tree
 from jaxpriv.metrics import image
 from jaxpriv.sensitivity import _blocks
 from jaxpriv.sensitivity._blocks import Measure, Pairs
@@ -320,7 +320,7 @@ def cosine(x: Shaped[ArrayLike, "*record"], y: Shaped[ArrayLike, "*record"]) -> 
       1.0
     """
     a, b = _floats(x), _floats(y)
-    return jnp.square(a / _norm(a) - b / _norm(b)).sum() / 2
+    return jnp.square(a / _tree.norm(a) - b / _tree.norm(b)).sum() / 2
 
 
 _SUMS: dict[Measure, tuple[Callable[[Array, Array], Array], Callable[[Array], Array]]] = {
@@ -335,10 +335,6 @@ _SUMS: dict[Measure, tuple[Callable[[Array, Array], Array], Callable[[Array], Ar
 def _floats(record: Shaped[ArrayLike, "..."]) -> Float[Array, "..."]:
     """Converts to JAX's default float type, in which differences of unsigned integers are right."""
     return jnp.asarray(record, float)
-
-
-def _norm(record: Float[Array, "..."]) -> Float[Array, ""]:
-    return jnp.sqrt(jnp.square(record).sum())
 
 
 def _records(name: str, values: Shaped[Array | np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
@@ -434,6 +430,6 @@ def _check_pixels(*images: Shaped[np.ndarray, "..."]) -> None:
     for values in images:
         if values.min() < 0 or values.max() > 1:
             raise ValueError(
-                f"Expected pixels in [0, 1], got {float(values.min()):g} to "
-                f"{float(values.max()):g}."
+                f"Expected pixels in [0, 1], got {_check.number_text(values.min())} to "
+                f"{_check.number_text(values.max())}."
             )

@@ -154,6 +154,10 @@ def test_a_crafted_input_is_the_last_singular_vector_at_the_mean_norm():
             "without Dirac canaries",
         ),
         (
+            lambda: oracles.unhooked(canaries.crafted)(np.ones((2, 3), np.uint8)),
+            "float inputs, got uint8",
+        ),
+        (
             lambda: canaries.mislabelled(np.random.default_rng(0), np.array([0, 3]), num_classes=3),
             "below num_classes",
         ),
@@ -163,3 +167,24 @@ def test_misuse_is_refused_in_one_line(call, message):
     with pytest.raises(ValueError, match=message) as error:
         call()
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("coins", "got"), [([1, -1], "only 0 and 1 .*got -1"), ([1.0, np.nan], "without NaN")]
+)
+def test_coins_of_minus_one_do_not_insert_every_canary(coins, got):
+    """A canary that is in the data whatever its coin hides what the training reveals."""
+    for append, rows in ((canaries.with_inputs, X[:2]), (canaries.with_dirac, TWO)):
+        with pytest.raises(ValueError, match=got):
+            oracles.unhooked(append)(canaries.ordinary(X), rows, np.array(coins))
+    data = oracles.unhooked(canaries.with_inputs)(canaries.ordinary(X), X[:2], [1, 0])
+    assert data.tag[-2:].tolist() == [canaries.ORDINARY, canaries.ABSENT]
+
+
+def test_dirac_rows_of_a_loss_that_lacks_the_canaries_are_not_copies_of_the_first_row():
+    data = canaries.with_dirac(canaries.ordinary(X[:3]), TWO, np.array([True, False]))
+    gradient = jax.vmap(jax.grad(canaries.loss_with_canaries(loss)), in_axes=(None, 0, None))
+    found = gradient(PARAMS, data, jax.random.key(0))["a"]
+    assert np.isnan(found[3]).all()
+    np.testing.assert_allclose(found[:3], PARAMS["a"] - X[:3], rtol=1e-6)
+    assert not found[4].any()  # the absent canary

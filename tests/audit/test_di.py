@@ -225,3 +225,20 @@ def test_a_pair_of_other_shapes_is_one_line(keys):
     with pytest.raises(ValueError, match="Expected first as one record") as error:
         di.play(keys(2), trainer(), initial, wrong)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("position", ["first", "second"])
+def test_a_record_without_a_finite_gradient_is_reported(keys, position):
+    """It counts as zero, so that the adversary learns nothing of it."""
+    ends = {"first": np.ones(2, np.float32), "second": -np.ones(2, np.float32)}
+    ends[position] = np.full(2, np.nan, np.float32)
+    with pytest.warns(UserWarning, match=r"^8 of 72 per-example gradients"):
+        di.play(keys(2), trainer(linear), initial, di.Pair(X[:7], **ends))
+
+
+def test_with_64_bit_types_enabled(keys):
+    with jax.enable_x64(True):
+        pair = di.Pair(shared=np.zeros((2, 2)), first=np.ones(2))
+        found = di.play(keys(3), trainer(linear), lambda key: jnp.zeros(2), pair)
+    assert found.log_odds.dtype == np.float64
+    assert np.isfinite(found.log_odds).all()

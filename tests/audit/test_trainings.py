@@ -90,3 +90,21 @@ def test_one_training_cannot_have_both_outcomes():
         trainings.repeat(
             jax.random.key(0), algorithm(Z), jnp.zeros(D), EXCHANGE, jnp.sum, steps=1, runs=1
         )
+
+
+def test_sampled_batches_do_not_hide_the_record():
+    """Trainings of different batches differ by the shared records too."""
+    shared = np.random.default_rng(0).normal(size=(39, D)).astype(np.float32)
+    rows = trainings.Exchange(shared, EXCHANGE.present, EXCHANGE.absent)
+
+    def sampled(noise_multiplier):
+        grad = grads.clipped_grad(loss, clip_norm=1.0)
+        sampler = sampling.poisson(40, sampling_prob=0.3)
+        return training.dpsgd(grad, optax.sgd(1.0), sampler, noise_multiplier=noise_multiplier)
+
+    data = trainings._rows(rows)
+    found = trainings._direction(jax.random.key(0), sampled(0.0), jnp.zeros(D), data, 3)
+    cosine = found[0] / np.linalg.norm(found)
+    assert abs(cosine) == pytest.approx(1, abs=1e-3)
+    # On average the record is in 0.3 * 3 batches, at a gradient of the clip norm.
+    assert np.linalg.norm(found) == pytest.approx(0.9 / 12, rel=0.3)

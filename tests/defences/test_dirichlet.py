@@ -86,3 +86,20 @@ def test_too_many_classes_for_the_floor_are_refused():
 def test_impossible_settings_are_one_line(text, message):
     with pytest.raises(ValueError, match=message):
         base.from_text(text)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+@pytest.mark.parametrize("eta", [0.003, 0.05])
+def test_narrow_types_keep_the_floor_of_the_guarantee(dtype, eta):
+    floored = dirichlet.floored_log_probabilities(jnp.array([100, 0, 0], dtype), eta=eta)
+    smallest = np.exp(np.asarray(floored, np.float64)).min()
+    assert smallest == pytest.approx(eta, rel=1e-5)  # bfloat16 fell 0.4 % below it
+
+
+def test_no_logarithm_is_so_small_that_it_proves_a_concentration(monkeypatch):
+    """Uniform numbers of 23 bits end at e^-16. Here every 32 bits are zero half of the time."""
+    bits = jax.random.bits
+    monkeypatch.setattr(jax.random, "bits", lambda *args: bits(*args) >> 31)
+    draws = answers(1e-3, count=200)
+    exponents = -draws * 1e-3 * P  # those of all but the largest entry, about
+    assert exponents.max() > 4 * 32 * np.log(2)

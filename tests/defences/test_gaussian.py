@@ -8,6 +8,7 @@ from scipy import stats
 
 from jaxpriv import training
 from jaxpriv.defences import base, gaussian
+from tests import oracles
 
 PARAMS = training.Variables(
     {"w": jnp.ones((40, 50)), "v": jnp.ones((40, 50), jnp.bfloat16)}, jnp.ones(2000)
@@ -58,3 +59,10 @@ def test_utility_loss():
     assert gaussian.utility_loss(0.6, 0.8) == pytest.approx(0.25)
     with pytest.raises(ValueError, match="clean > 0"):
         gaussian.utility_loss(0.5, 0.0)
+
+
+def test_numpy_parameters_in_double_precision_are_noised_without_a_warning():
+    noised = oracles.unhooked(gaussian.release)(
+        jax.random.key(0), {"w": np.zeros(3), "b": 0.0}, sigma=0.1
+    )
+    assert all(bool(jnp.all(leaf != 0)) for leaf in jax.tree.leaves(noised))

@@ -1,6 +1,7 @@
 """Worst-case sensitivities against the checked values, limits and real trainings."""
 
 import itertools
+from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
@@ -75,3 +76,18 @@ def test_arguments_out_of_range_are_refused(bound):
     for name, value in itertools.chain(bad.items(), [("learning_rate", 0.0)]):
         with pytest.raises(ValueError, match=name):
             bound(**(good | {name: value}))
+
+
+@pytest.mark.parametrize("learning_rate", [0.123, 0.9])
+def test_a_million_rounded_steps_are_covered(learning_rate):
+    """Rounding of equal terms has one direction and fell 2e-11 below the sum."""
+    options = {"lipschitz": 1e-30, "smoothing_std": 1.0, "batch_size": 3, "clip_norm": 1.0}
+    bound = recursive_bound(learning_rate=learning_rate, steps=10**6, **options)
+    exact = Fraction(learning_rate) * Fraction(2, 3) * 10**6  # at most, as beta adds to it
+    assert 0 <= float((Fraction(bound) - exact) / exact) < 1e-8
+
+
+def test_a_lipschitz_constant_that_underflows_gives_no_bound_of_zero():
+    options = {"learning_rate": 0.001, "steps": 10, "batch_size": 5, "clip_norm": 1.0}
+    bound = theorem_5_2(lipschitz=5e-324, smoothing_std=10.0, **options)
+    assert bound == pytest.approx(2 * 0.001 * 10 / 4)

@@ -117,6 +117,12 @@ def test_a_measure_of_one_pair(name):
     assert float(measure(x, x)) == pytest.approx(-1.0 * (name == "negative_ssim"), abs=rounding)
 
 
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_a_cosine_of_records_whose_squares_float32_does_not_represent(scale):
+    x, y = (np.array(record, np.float32) * np.float32(scale) for record in ([1, 0], [0, 1]))
+    assert float(sensitivity.cosine(x, y)) == pytest.approx(1)
+
+
 def test_unsigned_integers_do_not_wrap_around():
     a, b = np.array([3, 250], np.uint8), np.array([5, 0], np.uint8)
     assert float(sensitivity.manhattan(a, b)) == 252
