@@ -301,8 +301,8 @@ def _direction(
         return jax.tree.map(lambda leaf: leaf[0] - leaf[1], both)
 
     @jax.jit
-    def total(keys: Keys) -> Params:
-        def add(total: Params, keys: Keys) -> tuple[Params, None]:
+    def total(keys: PRNGKeyArray) -> Params:
+        def add(total: Params, keys: PRNGKeyArray) -> tuple[Params, None]:
             differences = jax.vmap(difference)(keys)
             return jax.tree.map(lambda t, d: t + d.sum(axis=0), total, differences), None
 
