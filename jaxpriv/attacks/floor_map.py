@@ -509,11 +509,12 @@ def missing(attack: Attack, evidence: Evidence) -> str:
       >>> missing(attacks()[-1], Evidence(trajectories=episodes))
       'needs policies of label agents and episodes on maps of known membership'
     """
-    known = evidence.known
+    parts = [evidence.trajectories]
+    if "known" in attack.needs and evidence.known is not None:
+        parts.append(evidence.known)
     is_available = {
-        "label_policies": evidence.trajectories.label_policies is not None
-        and (known is None or known.label_policies is not None),
-        "known": known is not None,
+        "label_policies": all(part.label_policies is not None for part in parts),
+        "known": evidence.known is not None,
         "shadow_returns": evidence.shadow_returns is not None,
     }
     absent = [need for need in attack.needs if not is_available[need]]

@@ -210,10 +210,13 @@ class Settings:
 MNIST = Settings(steps=5000, learning_rate=0.1, penalty=l1_norm, penalty_weight=0.05)
 """Settings of Zhang et al. (2020) for MNIST: images whose background is black."""
 
+_RADIUS = 2
+"""Radius of the variation of faces, in pixels."""
+
 FACES = Settings(
     steps=100,
     learning_rate=0.05,
-    penalty=functools.partial(bilateral_total_variation, radius=2, decay=0.9),
+    penalty=functools.partial(bilateral_total_variation, radius=_RADIUS, decay=0.9),
     penalty_weight=0.001,
 )
 """Settings of Zhang et al. (2020) for faces, 60 pixels wide and 70 high."""
@@ -471,7 +474,7 @@ class Target:
     """White-box access to a classifier.
 
     predict: classifier of one input in [0, 1], which JAX can differentiate; None without access.
-    shape: shape of an input; (h, w, c) for images.
+    shape: shape of an input; (h, w, c) for images, of at least 3 x 3 pixels.
 
     Example:
       >>> Target(predict=lambda x: jnp.stack([x.sum(), -x.sum()]), shape=(28, 28, 1)).shape
@@ -614,9 +617,14 @@ def missing(attack: Attack, target: Target) -> str:
     """
     absent = {
         "predict": ("gradients of the target", target.predict is None),
-        "image": ("inputs that are images", len(target.shape) != 3),
+        "image": ("inputs that are images", not _is_image(target.shape)),
     }
     return _tables.needs_phrase([absent[need][0] for need in attack.needs if absent[need][1]])
+
+
+def _is_image(shape: tuple[int, ...]) -> bool:
+    """Whether an input has rows, columns and channels, and shifts of the penalty fit into it."""
+    return len(shape) == 3 and min(shape[:2]) > _RADIUS
 
 
 _START_STD = 0.1

@@ -54,7 +54,8 @@ def ssim(x: Shaped[ArrayLike, "h w c"], y: Shaped[ArrayLike, "h w c"]) -> Float[
       The index; 1 for equal images.
 
     Raises:
-      ValueError: if the images are smaller than the window.
+      ValueError: if the images are smaller than the window, have unequal shapes, or values outside
+        [0, 1]; traced values are not checked.
 
     References:
       Wang et al., Image Quality Assessment: From Error Visibility to Structural Similarity, 2004,
@@ -73,6 +74,14 @@ def ssim(x: Shaped[ArrayLike, "h w c"], y: Shaped[ArrayLike, "h w c"]) -> Float[
             f"Expected images [h, w, c] of at least {_WINDOW} x {_WINDOW} pixels, "
             f"got shape {list(a.shape)}."
         )
+    if a.shape != b.shape:
+        raise ValueError(f"Expected images of equal shapes, got {list(a.shape)}, {list(b.shape)}.")
+    for image in (a, b):
+        if not isinstance(image, jax.core.Tracer) and not 0 <= image.min() <= image.max() <= 1:
+            raise ValueError(
+                "Expected images with pixels in [0, 1], "
+                f"got {float(image.min()):g} to {float(image.max()):g}."
+            )
     with jax.numpy_dtype_promotion("standard"):
         return jnp.asarray(dm_pix.ssim(a, b, max_val=1.0, filter_size=_WINDOW))
 

@@ -220,3 +220,11 @@ def test_features_of_maps():
     assert (features[:, 2:6].argmax(axis=1) == maps.direction).all()
     assert (features[:, -1] == 1).all()  # two rooms have a door between them
     assert (features[:, -3:].sum(axis=1) == 25 * 25 - 1).all()  # all cells but the goal
+
+
+def test_label_policies_of_the_judged_maps_are_enough_for_the_cross_entropy():
+    full = full_evidence()
+    evidence = dataclasses.replace(full, known=full.known._replace(label_policies=None))
+    missing = {attack.name: floor_map.missing(attack, evidence) for attack in TABLE}
+    assert missing.pop("policy_network") == "needs policies of label agents"
+    assert not any(missing.values())

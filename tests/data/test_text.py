@@ -175,6 +175,24 @@ def test_tokens_are_words_and_single_signs():
     assert vocabulary.tokenise(" \t ", lower=True) == []
 
 
+@pytest.mark.parametrize("words", ["नमस्ते दुनिया", "สวัสดี", "مَرْحَبًا", "x\u0302y z", "i\u0307stanbul"])
+def test_marks_do_not_split_their_word(words):
+    assert vocabulary.tokenise(f"({words}!)", lower=True) == ["(", *words.split(), "!", ")"]
+    assert vocabulary.tokenise("İstanbul", lower=True) == ["i\u0307stanbul"]
+
+
+def test_one_text_is_not_taken_for_sentences():
+    """Its letters would be the words."""
+    built = vocabulary.Vocabulary.build(["a dog"], min_count=1, lower=True)
+    for call in (
+        lambda: vocabulary.Vocabulary.build("a dog", min_count=1, lower=True),
+        lambda: vocabulary.pad("a dog", built, max_length=4),
+        lambda: vocabulary.pad_word_pieces("a dog", "tokenizer.json", max_length=4),
+    ):
+        with pytest.raises(ValueError, match="Expected a list of sentences as sentences, got one"):
+            call()
+
+
 def test_words_stand_by_count_then_letters():
     built = vocabulary.Vocabulary.build(["b a c c", "C a b", "d"], min_count=2, lower=True)
     assert built.words == (*vocabulary.SPECIAL, "c", "a", "b")

@@ -162,6 +162,8 @@ reidentify = functools.partial(image.reidentification, confidence=0.95)
             lambda: check("one_minus_ssim", **{k: photos(n, (8, 9, 1)) for k, n in SIZES.items()}),
             "at least 11 x 11 pixels",
         ),
+        (lambda: image.ssim(255 * photos(1)[0], photos(1)[0]), r"pixels in \[0, 1\], got"),
+        (lambda: image.ssim(photos(1)[0], photos(1)[0][1:]), "images of equal shapes"),
         (lambda: reidentify(np.eye(3), np.array([0, 1, 3])), "Expected labels in 0..2"),
         (lambda: reidentify(np.eye(3) * np.nan, np.arange(3)), "Expected logits without NaN"),
         (lambda: reidentify(np.eye(3), np.arange(2)), "Expected equal lengths"),
