@@ -138,24 +138,40 @@ def inversion_distance(
       >>> nearest.distance, nearest.image
       (array([1.]), array([0]))
     """
-    _check.one_of(("euclidean", "one_minus_ssim"), distance=distance)
     if block_size is not None:
         _check.positive_int(block_size=block_size)
+    return _nearest(
+        images, labels, "training", training, training_labels, distance, block_size=block_size
+    )
+
+
+def _nearest(
+    images: Shaped[Array | np.ndarray, "k h w c"],
+    labels: Shaped[Array | np.ndarray, "k ..."],
+    name: str,
+    candidates: Shaped[Array | np.ndarray, "n h w c"],
+    candidate_labels: Shaped[Array | np.ndarray, "n ..."],
+    distance: Distance,
+    *,
+    block_size: int | None = None,
+) -> Nearest:
+    """Finds the nearest of the candidates, which errors call by their name."""
+    _check.one_of(("euclidean", "one_minus_ssim"), distance=distance)
     x, classes = _images("images", images, labels, distance)
-    y, training_classes = _images("training", training, training_labels, distance)
+    y, candidate_classes = _images(name, candidates, candidate_labels, distance)
     if x.shape[1:] != y.shape[1:]:
         raise ValueError(
-            f"Expected training of shape {list(x.shape[1:])}, got shape {list(y.shape[1:])}."
+            f"Expected {name} of shape {list(x.shape[1:])}, got shape {list(y.shape[1:])}."
         )
     pairwise = _euclidean if distance == "euclidean" else _one_minus_ssim
     size = block_size or max(1, _BLOCK_BYTES // (8 * max(1, x[0].size)))
     lowest, index = np.full(len(x), np.inf), np.zeros(len(x), int)
     for label in np.unique(classes):
-        rows, candidates = (np.flatnonzero(c == label) for c in (classes, training_classes))
-        if not len(candidates):
-            raise ValueError(f"Expected training images of class {label}, got none.")
-        for start in range(0, len(candidates), size):
-            block = candidates[start : start + size]
+        rows, others = (np.flatnonzero(c == label) for c in (classes, candidate_classes))
+        if not len(others):
+            raise ValueError(f"Expected {name} images of class {label}, got none.")
+        for start in range(0, len(others), size):
+            block = others[start : start + size]
             for row in rows:
                 values = pairwise(x[row], y[block], size=min(size, len(y)))
                 best = int(values.argmin())
@@ -229,10 +245,11 @@ def membership_check(
       (1.0, 0.83, 0.5)
     """
     near, far = (
-        inversion_distance(
-            images, labels, training=side, training_labels=side_labels, distance=distance
-        ).distance
-        for side, side_labels in ((training, training_labels), (held_out, held_out_labels))
+        _nearest(images, labels, name, side, side_labels, distance).distance
+        for name, side, side_labels in (
+            ("training", training, training_labels),
+            ("held_out", held_out, held_out_labels),
+        )
     )
     classes, *sides = (
         _check.labels(values, num_classes=None)

@@ -154,6 +154,8 @@ reidentify = functools.partial(image.reidentification, confidence=0.95)
         (lambda: check(images=photos(2) * np.nan), "Expected images without NaN"),
         (lambda: check(training=photos(3) / 0.0 - 1), "Expected finite training"),
         (lambda: check(labels=np.array([0, 4])), "Expected training images of class 4, got none"),
+        (lambda: check(held_out_labels=np.array([1, 1, 1, 1, 1])), "Expected held_out images of"),
+        (lambda: check(held_out=photos(5) * np.nan), "Expected held_out without NaN"),
         (lambda: check(labels=np.array([0])), "Expected equal lengths"),
         (lambda: check(training=photos(3, (9, 12, 1))), "Expected training of shape"),
         (lambda: check("one_minus_ssim", images=photos(2) + 1), r"Expected images with pixels in"),
