@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import core
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, Shaped
 
 from jaxpriv import _check
@@ -77,7 +78,7 @@ def ssim(x: Shaped[ArrayLike, "h w c"], y: Shaped[ArrayLike, "h w c"]) -> Float[
     if a.shape != b.shape:
         raise ValueError(f"Expected images of equal shapes, got {list(a.shape)}, {list(b.shape)}.")
     for image in (a, b):
-        if not isinstance(image, jax.core.Tracer) and not 0 <= image.min() <= image.max() <= 1:
+        if not isinstance(image, core.Tracer) and not 0 <= image.min() <= image.max() <= 1:
             raise ValueError(
                 "Expected images with pixels in [0, 1], "
                 f"got {float(image.min()):g} to {float(image.max()):g}."
@@ -167,11 +168,11 @@ def _nearest(
     size = block_size or max(1, _BLOCK_BYTES // (8 * max(1, x[0].size)))
     lowest, index = np.full(len(x), np.inf), np.zeros(len(x), int)
     for label in np.unique(classes):
-        rows, others = (np.flatnonzero(c == label) for c in (classes, candidate_classes))
-        if not len(others):
+        rows, matching = (np.flatnonzero(c == label) for c in (classes, candidate_classes))
+        if not len(matching):
             raise ValueError(f"Expected {name} images of class {label}, got none.")
-        for start in range(0, len(others), size):
-            block = others[start : start + size]
+        for start in range(0, len(matching), size):
+            block = matching[start : start + size]
             for row in rows:
                 values = pairwise(x[row], y[block], size=min(size, len(y)))
                 best = int(values.argmin())

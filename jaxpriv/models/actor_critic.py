@@ -47,8 +47,8 @@ class ActorCritic(nn.Module):
     lstm_units: width of the LSTM; 0 for an agent without memory.
 
     Raises:
-      ValueError: for an observation that is no vector and no image of at least 7 x 7, of which the
-        convolutions would leave nothing, when the parameters are made or used.
+      ValueError: for an observation that is neither a vector nor an image of at least 7 x 7, when
+        the parameters are made or used; of a smaller image the convolutions would leave nothing.
 
     Example:
       >>> agent = ActorCritic(num_actions=7, lstm_units=8)
