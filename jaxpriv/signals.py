@@ -181,20 +181,34 @@ def negative_squared_error(
 ) -> Float[Array, ""]:
     """Scores an example of a regression model by its negative squared error.
 
-    LiRA takes this signal, as any other real number, under the target and the shadow models.
+    LiRA takes this signal, as any other real number, under the target and the shadow models. NumPy
+    arrays are subtracted in float64, so that large values keep their differences.
 
     Args:
-      prediction: output of the model; a number or a vector.
+      prediction: output of the model; a number or a vector. Integers and half precision are
+        converted to float32.
       target: true value, of the same shape.
 
     Returns:
       -sum (prediction - target)^2, at most 0.
 
+    Raises:
+      ValueError: for unequal shapes.
+
     Example:
       >>> float(negative_squared_error(jnp.array([1.0, 2.0]), jnp.array([1.0, 4.0])))
       -4.0
     """
-    return -jnp.sum((jnp.asarray(prediction) - jnp.asarray(target)) ** 2)
+    if np.shape(prediction) != np.shape(target):
+        raise ValueError(
+            "Expected equal shapes of prediction and target, "
+            f"got {list(np.shape(prediction))} and {list(np.shape(target))}."
+        )
+    if isinstance(prediction, np.ndarray) and isinstance(target, np.ndarray):
+        difference = jnp.asarray(prediction.astype(np.float64) - target.astype(np.float64))
+    else:
+        difference = _at_least_float32(prediction) - _at_least_float32(target)
+    return -jnp.sum(difference**2)
 
 
 def confidence(
@@ -541,7 +555,7 @@ def logits_of(
         return (np.log(p) - np.log(totals)).astype(np.float32)
 
 
-def _at_least_float32(values: Float[Array | np.ndarray, " t"]) -> Float[Array, " t"]:
+def _at_least_float32(values: Shaped[Array | np.ndarray, "*t"]) -> Float[Array, "*t"]:
     array = jnp.asarray(values)
     return array if array.dtype == jnp.float64 else array.astype(jnp.float32)
 

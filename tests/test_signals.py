@@ -360,3 +360,21 @@ def test_a_probability_may_exceed_one_by_rounding():
     np.testing.assert_array_equal(signals.logits_of(row), [[0.0, -np.inf]])
     with pytest.raises(ValueError, match=r"in \[0, 1\], got 1.01"):
         signals.logits_of(np.array([[1.01, 0.0]]))
+
+
+@pytest.mark.parametrize(
+    ("prediction", "target", "error"),
+    [
+        (np.array([200], np.uint8), np.array([210], np.uint8), 100.0),
+        (jnp.array([200], jnp.uint8), jnp.array([210], jnp.uint8), 100.0),
+        (jnp.array([300.0], jnp.float16), jnp.array([0.0], jnp.float16), 9e4),
+        (np.array([1e9 + 0.5]), np.array([1e9]), 0.25),
+    ],
+)
+def test_squared_errors_neither_wrap_round_nor_overflow(unchecked, prediction, target, error):
+    assert float(signals.negative_squared_error(prediction, target)) == -error
+
+
+def test_squared_errors_do_not_broadcast(unchecked):
+    with pytest.raises(ValueError, match=r"equal shapes .* got \[3\] and \[3, 1\]"):
+        signals.negative_squared_error(np.zeros(3), np.zeros((3, 1)))

@@ -104,7 +104,7 @@ def l1_norm(x: Shaped[ArrayLike, "*x"]) -> Float[Array, ""]:
     """Computes the l1 norm of an input, sum |x|, which favours dark images of high contrast.
 
     Args:
-      x: input; whole numbers are converted to floats.
+      x: input; whole numbers and half precision are converted to float32.
 
     Returns:
       The norm.
@@ -131,7 +131,7 @@ def bilateral_total_variation(
     m + l, which would give the shift (2, -2) the weight 1.)
 
     Args:
-      x: image; channels are added up, and whole numbers converted to floats.
+      x: image; channels are added up, and whole numbers and half precision converted to float32.
       radius: largest shift p, in pixels; less than h and w.
       decay: weight of a shift by one pixel (alpha), in (0, 1].
 
@@ -166,10 +166,9 @@ def bilateral_total_variation(
 
 
 def _as_float(x: Shaped[ArrayLike, "*x"]) -> Float[Array, "*x"]:
-    """Converts whole numbers, whose differences may wrap round, to float32."""
+    """Converts whole numbers, whose differences wrap round, and half precision to float32."""
     array = jnp.asarray(x)
-    is_float = jnp.issubdtype(array.dtype, jnp.floating)
-    return array if is_float else array.astype(jnp.float32)
+    return array if array.dtype == jnp.float64 else array.astype(jnp.float32)
 
 
 @dataclass(frozen=True, kw_only=True)

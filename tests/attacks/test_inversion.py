@@ -325,3 +325,11 @@ def test_images_whose_channels_come_first_are_not_taken_for_narrow_ones():
     target = inversion.Target(predict=predict, shape=(1, 28, 28))
     names = [attack.name for attack in inversion.applicable(inversion.attacks(), target)]
     assert names == ["gradient_descent", "enhanced_l1", "projected_l1"]
+
+
+def test_penalties_of_half_precision_do_not_overflow():
+    x = jnp.ones((400, 400, 1), jnp.float16).at[::2].set(0)
+    assert float(inversion.l1_norm(x)) == 80_000
+    assert (
+        float(inversion.bilateral_total_variation(x, radius=1, decay=1.0)) == (400 + 2 * 399) * 399
+    )
