@@ -85,6 +85,8 @@ def test_several_gzip_members_and_lines_across_chunks(tmp_path):
 def test_people_become_groups(corpus):
     write(corpus, "train.usr.gz", ["ann", "bob", "ann", "cid"])
     assert text.load_pairs(corpus).group.tolist() == [0, 1, 0, 2]
+    write(corpus, "train.usr.gz", ["ann", "bob", "ann ", "cid"])
+    assert text.load_pairs(corpus).group.tolist() == [0, 1, 0, 2]
     write(corpus, "train.usr.gz", ["ann", "bob"])
     assert "train.fr.gz has 4, train.usr.gz has 2" in assert_refused(corpus)
 
@@ -118,6 +120,8 @@ def test_content_that_is_no_corpus(corpus):
     (corpus / "train.fr.gz").write_bytes(gzip.compress(b" \n\n"))
     (corpus / "train.en").write_bytes(b"\n\n")
     assert "got none" in assert_refused(corpus)
+    write(corpus, "train.fr.gz", FR[:2])  # a language without a sentence is no corpus
+    assert "sentences in train.en, got none" in assert_refused(corpus)
     (corpus / "train.fr.gz").write_bytes(gzip.compress(b""))
     (corpus / "train.en").write_bytes(b"")
     assert "got none" in assert_refused(corpus)
