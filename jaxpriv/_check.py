@@ -137,6 +137,21 @@ def same_length(**values: object) -> None:
         raise ValueError(f"Expected equal lengths, got {description}.")
 
 
+def heads(width: int, num_heads: int) -> None:
+    """Raises ValueError unless the heads of an attention are equally wide."""
+    if width % num_heads:
+        raise ValueError(
+            f"Expected a width that is a multiple of num_heads={num_heads}, got width={width}."
+        )
+
+
+def sentences(**values: object) -> None:
+    """Raises ValueError if a value is one text, whose letters would count as sentences."""
+    for name, value in values.items():
+        if isinstance(value, str):
+            raise ValueError(f"Expected a list of sentences as {name}, got one text.")
+
+
 def real_array(name: str, values: Shaped[Array | np.ndarray, "..."]) -> np.ndarray:
     """Returns real numbers without NaN that float64 represents exactly, in their own type.
 

@@ -181,20 +181,34 @@ def negative_squared_error(
 ) -> Float[Array, ""]:
     """Scores an example of a regression model by its negative squared error.
 
-    LiRA takes this signal, as any other real number, under the target and the shadow models.
+    LiRA takes this signal, as any other real number, under the target and the shadow models. NumPy
+    arrays are subtracted in float64, so that large values keep their differences.
 
     Args:
-      prediction: output of the model; a number or a vector.
+      prediction: output of the model; a number or a vector. Integers and half precision are
+        converted to float32.
       target: true value, of the same shape.
 
     Returns:
       -sum (prediction - target)^2, at most 0.
 
+    Raises:
+      ValueError: for unequal shapes.
+
     Example:
       >>> float(negative_squared_error(jnp.array([1.0, 2.0]), jnp.array([1.0, 4.0])))
       -4.0
     """
-    return -jnp.sum((jnp.asarray(prediction) - jnp.asarray(target)) ** 2)
+    if np.shape(prediction) != np.shape(target):
+        raise ValueError(
+            "Expected equal shapes of prediction and target, "
+            f"got {list(np.shape(prediction))} and {list(np.shape(target))}."
+        )
+    if isinstance(prediction, np.ndarray) and isinstance(target, np.ndarray):
+        difference = jnp.asarray(prediction.astype(np.float64) - target.astype(np.float64))
+    else:
+        difference = _at_least_float32(prediction) - _at_least_float32(target)
+    return -jnp.sum(difference**2)
 
 
 def confidence(
@@ -367,6 +381,7 @@ def total_log_probability(
 
     Args:
       token_log_probs: log-probability of each reference token; those after the end are ignored.
+        float16 and bfloat16 are converted to float32.
       length: number of tokens; >= 1.
 
     Returns:
@@ -376,7 +391,7 @@ def total_log_probability(
       >>> float(total_log_probability(jnp.array([-1.0, -2.0, -9.0]), 2))
       -3.0
     """
-    values = jnp.asarray(token_log_probs)
+    values = _at_least_float32(token_log_probs)
     return jnp.where(jnp.arange(len(values)) < length, values, 0).sum()
 
 
@@ -387,6 +402,7 @@ def mean_log_probability(
 
     Args:
       token_log_probs: log-probability of each reference token; those after the end are ignored.
+        float16 and bfloat16 are converted to float32.
       length: number of tokens; >= 1.
 
     Returns:
@@ -410,11 +426,15 @@ def min_k_probability(
 
     Args:
       token_log_probs: log-probability of each reference token; those after the end are ignored.
+        float16 and bfloat16 are converted to float32.
       length: number of tokens; >= 1.
       share: share of the tokens that count, rounded down to at least one; in (0, 1].
 
     Returns:
       The mean in nats, at most 0.
+
+    Raises:
+      ValueError: if share is not in (0, 1].
 
     References:
       Shi et al., Detecting Pretraining Data from Large Language Models, 2024.
@@ -424,7 +444,8 @@ def min_k_probability(
       >>> float(min_k_probability(tokens, 4, share=0.5))  # the mean of -5 and -3
       -4.0
     """
-    values = jnp.asarray(token_log_probs)
+    _check.probability(share=share)
+    values = _at_least_float32(token_log_probs)
     places = jnp.arange(len(values))
     ascending = jnp.sort(jnp.where(places < length, values, jnp.inf))
     # float32 may round share * length to just below a whole number.
@@ -473,10 +494,18 @@ def reference_ratio(
     Returns:
       target - reference, in nats.
 
+    Raises:
+      ValueError: for unequal shapes.
+
     Example:
       >>> reference_ratio(np.array([-1.0]), np.array([-3.5])).tolist()
       [2.5]
     """
+    if np.shape(target) != np.shape(reference):
+        raise ValueError(
+            "Expected equal shapes of target and reference, "
+            f"got {list(np.shape(target))} and {list(np.shape(reference))}."
+        )
     return np.asarray(target, np.float64) - np.asarray(reference, np.float64)
 
 
@@ -492,7 +521,8 @@ def logits_of(
 
     Args:
       probabilities: one row for each example, of any float type.
-      tolerance: largest difference of the sum of a row from 1.
+      tolerance: largest difference of the sum of a row from 1, and largest excess of a number
+        over 1.
 
     Returns:
       Log probabilities, float32; -inf for probability 0.
@@ -511,7 +541,7 @@ def logits_of(
         raise ValueError(f"Expected probabilities of shape [n, c], got {list(p.shape)}.")
     if np.isnan(p).any():
         raise ValueError(f"Expected probabilities without NaN, got {np.isnan(p).sum()} NaN.")
-    outside = p[(p < 0) | (p > 1)]
+    outside = p[(p < 0) | (p > 1 + tolerance)]
     if outside.size:
         raise ValueError(f"Expected probabilities in [0, 1], got {outside[0]:g}.")
     totals = p.sum(axis=1, keepdims=True)
@@ -523,6 +553,11 @@ def logits_of(
         )
     with np.errstate(divide="ignore"):
         return (np.log(p) - np.log(totals)).astype(np.float32)
+
+
+def _at_least_float32(values: Shaped[Array | np.ndarray, "*t"]) -> Float[Array, "*t"]:
+    array = jnp.asarray(values)
+    return array if array.dtype == jnp.float64 else array.astype(jnp.float32)
 
 
 def _is_label(label: Integer[ArrayLike, ""], logits: Float[Array, " c"]) -> Array:

@@ -150,3 +150,10 @@ def test_a_vector_is_its_own_embedding():
     agent = models.ActorCritic(num_actions=3, actor_widths=(5,), critic_widths=(6,))
     params = initial(agent, observation=jnp.zeros(4))
     assert count(params) == (4 * 5 + 5 + 5 * 3 + 3) + (4 * 6 + 6 + 6 + 1)
+
+
+@pytest.mark.parametrize("shape", [(5, 5, 3), (6, 9, 3), (7, 7), ()])
+def test_observations_of_which_the_convolutions_leave_nothing_are_refused(shape):
+    """The agent would act blindly."""
+    with pytest.raises(ValueError, match="Expected a vector or an image of at least 7 x 7"):
+        jax.eval_shape(models.ActorCritic(num_actions=3).init, KEY, jnp.zeros(0), jnp.zeros(shape))

@@ -160,3 +160,16 @@ def test_damaged_files_are_refused(tmp_path, file, content):
     with pytest.raises(ValueError, match="Expected") as caught:
         models.load_bert(tmp_path)
     assert "\n" not in str(caught.value)
+
+
+def test_norms_may_have_the_names_of_the_first_published_models(tmp_path):
+    """bert-base-uncased has gamma and beta."""
+    weights = draw_weights()
+    names = {name: name.replace("LayerNorm.weight", "LayerNorm.gamma") for name in weights}
+    names = {name: old.replace("LayerNorm.bias", "LayerNorm.beta") for name, old in names.items()}
+    (tmp_path / "new").mkdir()
+    (tmp_path / "old").mkdir()
+    write(tmp_path / "new", weights=weights)
+    write(tmp_path / "old", weights={names[name]: array for name, array in weights.items()})
+    new, old = (models.load_bert(tmp_path / folder)[1] for folder in ("new", "old"))
+    jax.tree.map(np.testing.assert_array_equal, old, new)

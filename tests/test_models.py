@@ -132,3 +132,16 @@ def test_dropout_is_of_training_alone():
     assert not np.allclose(*drawn)
     plain = models.MLP(widths=(64,), num_classes=2)
     np.testing.assert_array_equal(module.apply(params, x), plain.apply(params, x))
+
+
+@pytest.mark.parametrize(
+    ("model", "width", "message"),
+    [
+        (models.AlexNet(num_classes=3), 28, "at least 29 x 29 pixels"),
+        (models.DenseNet(num_classes=3, depth=10), 3, "at least 4 x 4 pixels"),
+    ],
+)
+def test_images_of_which_the_poolings_leave_nothing_are_refused(model, width, message):
+    with pytest.raises(ValueError, match=message):
+        jax.eval_shape(model.init, KEY, jnp.zeros((width, width, 3)))
+    jax.eval_shape(model.init, KEY, jnp.zeros((width + 1, width + 1, 3)))

@@ -94,3 +94,11 @@ def test_clipped_gradients_of_sentences_equal_the_loop(params):
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), total, expected
     )
+
+
+def test_an_odd_width_is_refused():
+    """The decoder would be narrower than asked for."""
+    model = models.Seq2Seq(num_source_tokens=5, num_target_tokens=6, hidden=5)
+    tokens = jnp.zeros(3, jnp.int32)
+    with pytest.raises(ValueError, match="Expected an even hidden, got hidden=5"):
+        jax.eval_shape(model.init, jax.random.key(0), tokens, jnp.int32(3), tokens)

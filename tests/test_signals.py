@@ -1,7 +1,10 @@
 """Membership scores of one example from its logits."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,6 +16,14 @@ from jaxpriv.attacks import lira
 from tests import oracles
 
 BOTH = [signals.negative_loss, signals.logit_confidence]
+
+
+@pytest.fixture
+def unchecked():
+    """Checks as outside pytest, where only the library checks types and shapes."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def entropy(logits, label):
@@ -317,3 +328,53 @@ def test_regression_models_are_attacked_by_their_squared_error():
         metrics.membership(scores, is_member[0]).auc
         > metrics.membership(values[0], is_member[0]).auc
     )
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_signals_of_sequences_do_not_add_in_half_precision(dtype):
+    """257 tokens: in bfloat16 the length is rounded to 256, and the sum to a multiple of 4."""
+    values = jnp.asarray(-np.random.default_rng(0).exponential(2.0, size=300), dtype)
+    exact = np.asarray(values, np.float64)[:257]
+    lowest = np.sort(exact)[:128]
+    for signal, expected in (
+        (signals.total_log_probability, exact.sum()),
+        (signals.mean_log_probability, exact.mean()),
+        (functools.partial(signals.min_k_probability, share=0.5), lowest.mean()),
+    ):
+        assert float(signal(values, 257)) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("share", [0.0, 20.0])  # 20 per cent is 0.2
+def test_min_k_refuses_what_is_no_share(share):
+    with pytest.raises(ValueError, match="Expected 0 < share <= 1"):
+        signals.min_k_probability(jnp.array([-1.0, -2.0]), 2, share=share)
+
+
+def test_a_ratio_to_a_reference_does_not_broadcast(unchecked):
+    with pytest.raises(ValueError, match=r"equal shapes .* got \[3\] and \[3, 1\]"):
+        signals.reference_ratio(np.zeros(3), np.zeros((3, 1)))
+
+
+def test_a_probability_may_exceed_one_by_rounding():
+    row = np.array([[1 + 2**-23, 0.0]], np.float32)
+    np.testing.assert_array_equal(signals.logits_of(row), [[0.0, -np.inf]])
+    with pytest.raises(ValueError, match=r"in \[0, 1\], got 1.01"):
+        signals.logits_of(np.array([[1.01, 0.0]]))
+
+
+@pytest.mark.parametrize(
+    ("prediction", "target", "error"),
+    [
+        (np.array([200], np.uint8), np.array([210], np.uint8), 100.0),
+        (jnp.array([200], jnp.uint8), jnp.array([210], jnp.uint8), 100.0),
+        (jnp.array([300.0], jnp.float16), jnp.array([0.0], jnp.float16), 9e4),
+        (np.array([1e9 + 0.5]), np.array([1e9]), 0.25),
+    ],
+)
+def test_squared_errors_neither_wrap_round_nor_overflow(unchecked, prediction, target, error):
+    assert float(signals.negative_squared_error(prediction, target)) == -error
+
+
+def test_squared_errors_do_not_broadcast(unchecked):
+    with pytest.raises(ValueError, match=r"equal shapes .* got \[3\] and \[3, 1\]"):
+        signals.negative_squared_error(np.zeros(3), np.zeros((3, 1)))

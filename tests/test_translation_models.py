@@ -232,3 +232,18 @@ def test_ghost_norms_of_padded_sentences_are_those_of_explicit_gradients(small):
     matrices = [choice for choice in explained.choices if len(choice.shape) > 1]
     assert matrices
     assert not any(choice.reason for choice in matrices)
+
+
+@pytest.mark.parametrize(
+    ("width", "num_heads", "message"), [(100, 8, "multiple of num_heads=8"), (15, 3, "even width")]
+)
+def test_widths_that_do_not_fit_are_named(width, num_heads, message):
+    model = models.Transformer(
+        num_source_tokens=5, num_target_tokens=6, width=width, num_heads=num_heads
+    )
+    tokens = jnp.zeros(3, jnp.int32)
+    with pytest.raises(ValueError, match=message):
+        jax.eval_shape(model.init, jax.random.key(0), tokens, jnp.int32(3), tokens)
+    bert = models.Bert(num_tokens=5, width=width, num_layers=1, num_heads=8, hidden=4)
+    with pytest.raises(ValueError, match="multiple of num_heads=8"):
+        jax.eval_shape(bert.init, jax.random.key(0), tokens, jnp.int32(3))

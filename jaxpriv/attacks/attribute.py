@@ -230,6 +230,8 @@ def impute(
     # Without a penalty the leaves of a value that few records have grow without bound, and the
     # other values are imputed no better than by chance.
     model = HistGradientBoostingClassifier(
+        # It would hold out records of every value, which a value with one record does not have.
+        early_stopping=False,  # pyright: ignore[reportArgumentType]
         l2_regularization=_LEAF_PENALTY,
         max_iter=_BOOSTING_ROUNDS,
         random_state=int(rng.integers(2**31)),

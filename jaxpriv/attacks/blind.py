@@ -21,6 +21,9 @@ _NUM_DIRECTIONS = 20
 _NUM_PRODUCTS = 100
 """Number of squares and products used: those that differ most between the training sides."""
 
+_MIN_VARIANCE = 1e-10
+"""Variance of a direction, as a share of the largest, up to which it is that of rounding."""
+
 _INVERSE_PENALTY = 1e-2
 """Inverse strength of the L2 penalty: strong, since features may outnumber records."""
 
@@ -53,8 +56,9 @@ def score_records(
       Out-of-fold log odds at even priors; higher = more likely a member.
 
     Raises:
-      ValueError: for NaN or infinite x, unequal lengths, membership other than 0 and 1, or fewer
-        members, non-members or groups than folds.
+      ValueError: for NaN or infinite x, unequal lengths, membership other than 0 and 1, fewer
+        members, non-members or groups than folds, or groups of which the training folds have
+        members or non-members only.
 
     References:
       Das, Zhang and Tramèr, Blind Baselines Beat Membership Inference Attacks for Foundation
@@ -70,7 +74,7 @@ def score_records(
     """
     from sklearn import model_selection
 
-    inputs = _networks.finite_float64("x", x).astype(np.float32)
+    inputs = _networks.finite_float64("x", x)
     truth = _check.membership(_check.scores(is_member, name="is_member"))
     _check.positive_int(folds=folds)
     _check.same_length(x=inputs, is_member=truth)
@@ -84,13 +88,18 @@ def score_records(
         _check.same_length(x=inputs, group=group)
         if len(np.unique(group)) < folds:
             raise ValueError(f"Expected at least {folds} groups, got {len(np.unique(group))}.")
-    flat = inputs.reshape(len(inputs), -1)
+    flat = _scale(inputs.reshape(len(inputs), -1))
     seed = int(rng.integers(2**31))
     stratified = model_selection.StratifiedKFold, model_selection.StratifiedGroupKFold
     split = stratified[group is not None](folds, shuffle=True, random_state=seed)
     scores = np.zeros(len(flat))
     width = flat.shape[1]
     for train, test in split.split(flat, truth, group):
+        if truth[train].all() or not truth[train].any():
+            raise ValueError(
+                "Expected groups of members and of non-members in all training folds, "
+                f"got a fold without {'non-members' if truth[train].all() else 'members'}."
+            )
         model = _classifier(width, min(_NUM_DIRECTIONS, width, len(train)), seed)
         # Inputs that never vary have no leading directions: 0 / 0 in their explained shares.
         with np.errstate(invalid="ignore"):
@@ -99,10 +108,22 @@ def score_records(
     return scores
 
 
-def _classifier(width: int, num_directions: int, seed: int) -> Any:
-    from sklearn import decomposition, feature_selection, linear_model, pipeline, preprocessing
+def _scale(flat: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+    """Centres columns and divides them by their largest entry, in place, before the rounding.
 
-    directions = decomposition.PCA(num_directions, svd_solver="randomized", random_state=seed)
+    float32 would round Unix seconds to multiples of 128, and numbers above 3.4e38 to infinity.
+    """
+    for _ in range(2):
+        largest = np.maximum(flat.max(axis=0), -flat.min(axis=0))
+        flat /= np.where(largest > 0, largest, 1.0)
+        flat -= flat.mean(axis=0)
+    return flat.astype(np.float32)
+
+
+def _classifier(width: int, num_directions: int, seed: int) -> Any:
+    from sklearn import feature_selection, linear_model, pipeline, preprocessing
+
+    directions = _directions(num_directions, seed)
     products = preprocessing.PolynomialFeatures(2, include_bias=False)
     second_order = pipeline.make_union(
         preprocessing.FunctionTransformer(np.square), pipeline.make_pipeline(directions, products)
@@ -119,6 +140,28 @@ def _classifier(width: int, num_directions: int, seed: int) -> Any:
         # Without balancing, the intercept would depend on the share of members in each fold.
         linear_model.LogisticRegression(C=_INVERSE_PENALTY, class_weight="balanced"),
     )
+
+
+def _directions(count: int, seed: int) -> Any:
+    """Makes a PCA whose directions without variance are 0.
+
+    Records that differ from all of the training folds, as by a new category, may have any place
+    along such a direction, which would be divided by the rounding of the others.
+    """
+    from sklearn import decomposition
+
+    class Directions(decomposition.PCA):
+        def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
+            return self._masked(super().fit_transform(X, y))
+
+        def transform(self, X: Any) -> np.ndarray:
+            return self._masked(super().transform(X))
+
+        def _masked(self, places: np.ndarray) -> np.ndarray:
+            variance = self.explained_variance_
+            return np.where(variance > _MIN_VARIANCE * variance[0], places, np.float32(0))
+
+    return Directions(count, svd_solver="randomized", random_state=seed)
 
 
 def _difference(

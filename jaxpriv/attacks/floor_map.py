@@ -52,8 +52,8 @@ __all__ = [
 PAPER_TRAINING = Training(steps=1500, batch_size=128, learning_rate=1e-3)
 """15 epochs of 100 updates by Adam."""
 
-_ROUNDING = 1e-4
-"""Distance of a sum of action probabilities from 1 that counts as rounding."""
+_ROUNDING, _ROUNDING_OF_HALF = 1e-4, 1e-2
+"""Distance of a sum of action probabilities from 1 that counts as rounding; in half precision."""
 
 _NUM_LAYERS = 5
 """Number of ReLU layers of the network, as in the paper."""
@@ -188,7 +188,8 @@ def _check_policies(name: str, policies: Float[np.ndarray, "s a"]) -> None:
     if negative.size:
         raise ValueError(f"Expected probabilities >= 0 in {name}, got {float(negative[0]):g}.")
     total = policies.sum(axis=1, dtype=np.float64)
-    wrong = total[np.abs(total - 1) > _ROUNDING]
+    rounding = _ROUNDING_OF_HALF if policies.dtype.itemsize < 4 else _ROUNDING
+    wrong = total[np.abs(total - 1) > rounding]
     if wrong.size:
         raise ValueError(f"Expected probabilities that sum to 1 in {name}, got sum {wrong[0]:g}.")
 
@@ -509,11 +510,12 @@ def missing(attack: Attack, evidence: Evidence) -> str:
       >>> missing(attacks()[-1], Evidence(trajectories=episodes))
       'needs policies of label agents and episodes on maps of known membership'
     """
-    known = evidence.known
+    parts = [evidence.trajectories]
+    if "known" in attack.needs and evidence.known is not None:
+        parts.append(evidence.known)
     is_available = {
-        "label_policies": evidence.trajectories.label_policies is not None
-        and (known is None or known.label_policies is not None),
-        "known": known is not None,
+        "label_policies": all(part.label_policies is not None for part in parts),
+        "known": evidence.known is not None,
         "shadow_returns": evidence.shadow_returns is not None,
     }
     absent = [need for need in attack.needs if not is_available[need]]

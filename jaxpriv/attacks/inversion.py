@@ -104,7 +104,7 @@ def l1_norm(x: Shaped[ArrayLike, "*x"]) -> Float[Array, ""]:
     """Computes the l1 norm of an input, sum |x|, which favours dark images of high contrast.
 
     Args:
-      x: input; whole numbers are converted to floats.
+      x: input; whole numbers and half precision are converted to float32.
 
     Returns:
       The norm.
@@ -131,7 +131,7 @@ def bilateral_total_variation(
     m + l, which would give the shift (2, -2) the weight 1.)
 
     Args:
-      x: image; channels are added up, and whole numbers converted to floats.
+      x: image; channels are added up, and whole numbers and half precision converted to float32.
       radius: largest shift p, in pixels; less than h and w.
       decay: weight of a shift by one pixel (alpha), in (0, 1].
 
@@ -166,10 +166,9 @@ def bilateral_total_variation(
 
 
 def _as_float(x: Shaped[ArrayLike, "*x"]) -> Float[Array, "*x"]:
-    """Converts whole numbers, whose differences may wrap round, to float32."""
+    """Converts whole numbers, whose differences wrap round, and half precision to float32."""
     array = jnp.asarray(x)
-    is_float = jnp.issubdtype(array.dtype, jnp.floating)
-    return array if is_float else array.astype(jnp.float32)
+    return array if array.dtype == jnp.float64 else array.astype(jnp.float32)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,10 +209,13 @@ class Settings:
 MNIST = Settings(steps=5000, learning_rate=0.1, penalty=l1_norm, penalty_weight=0.05)
 """Settings of Zhang et al. (2020) for MNIST: images whose background is black."""
 
+_RADIUS = 2
+"""Radius of the variation of faces, in pixels."""
+
 FACES = Settings(
     steps=100,
     learning_rate=0.05,
-    penalty=functools.partial(bilateral_total_variation, radius=2, decay=0.9),
+    penalty=functools.partial(bilateral_total_variation, radius=_RADIUS, decay=0.9),
     penalty_weight=0.001,
 )
 """Settings of Zhang et al. (2020) for faces, 60 pixels wide and 70 high."""
@@ -471,7 +473,7 @@ class Target:
     """White-box access to a classifier.
 
     predict: classifier of one input in [0, 1], which JAX can differentiate; None without access.
-    shape: shape of an input; (h, w, c) for images.
+    shape: shape of an input; (h, w, c) for images, of at least 3 x 3 pixels.
 
     Example:
       >>> Target(predict=lambda x: jnp.stack([x.sum(), -x.sum()]), shape=(28, 28, 1)).shape
@@ -614,9 +616,14 @@ def missing(attack: Attack, target: Target) -> str:
     """
     absent = {
         "predict": ("gradients of the target", target.predict is None),
-        "image": ("inputs that are images", len(target.shape) != 3),
+        "image": ("inputs that are images", not _is_image(target.shape)),
     }
     return _tables.needs_phrase([absent[need][0] for need in attack.needs if absent[need][1]])
+
+
+def _is_image(shape: tuple[int, ...]) -> bool:
+    """Whether an input has rows, columns and channels, and shifts of the penalty fit into it."""
+    return len(shape) == 3 and min(shape[:2]) > _RADIUS
 
 
 _START_STD = 0.1

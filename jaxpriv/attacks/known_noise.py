@@ -10,12 +10,12 @@ records, `m` shadow models, `q` repeated queries and `c` classes.
 """
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree, Shaped
 from scipy import special
 
 from jaxpriv import _check, signals
+from jaxpriv.attacks import _networks
 
 __all__ = ["dirichlet_answers", "gaussian_parameters", "label_votes"]
 
@@ -47,7 +47,8 @@ def dirichlet_answers(
       or none were trained on.
 
     Raises:
-      ValueError: if an argument is out of range, or the shapes do not fit together.
+      ValueError: if an argument is out of range, an answer is not finite, or the shapes do not fit
+        together.
 
     References:
       Neyman and Pearson, On the Problem of the Most Efficient Tests of Statistical Hypotheses,
@@ -64,7 +65,7 @@ def dirichlet_answers(
     """
     _check.positive(k=k, eta=eta)
     _check.positive_int(queries=queries)
-    answers = np.asarray(mean_log_probs, np.float64)
+    answers = _networks.finite_float64("mean_log_probs", mean_log_probs)
     shadows = np.asarray(shadow_logits)
     if shadows.ndim != 3 or shadows.shape[1:] != answers.shape:
         raise ValueError(
@@ -107,31 +108,40 @@ def gaussian_parameters(
       or none were trained on.
 
     Raises:
-      ValueError: if sigma is not positive, or the numbers of shadow models differ.
+      ValueError: if sigma is not positive, a parameter is not finite, or structures, shapes or
+        numbers of shadow models differ.
 
     References:
       Neyman and Pearson, On the Problem of the Most Efficient Tests of Statistical Hypotheses,
       1933.
 
     Example:
-      >>> with_record, without = jnp.array([[1.0], [0.0]])
+      >>> with_record, without = np.array([[1.0], [0.0]])
       >>> gaussian_parameters(
-      ...     with_record, jnp.stack([with_record, without]), np.array([[True], [False]]), sigma=0.5
+      ...     with_record, np.stack([with_record, without]), np.array([[True], [False]]), sigma=0.5
       ... )
       array([2.])
     """
     _check.positive(sigma=sigma)
-    leaves = jax.tree.leaves(shadow_params)
+    if jax.tree.structure(released) != jax.tree.structure(shadow_params):
+        raise ValueError("Expected shadow_params of the structure of released, got another one.")
     distances = np.zeros(len(shadow_is_member))
-    for target, shadows in zip(jax.tree.leaves(released), leaves, strict=True):
+    for target, shadows in zip(*map(jax.tree.leaves, (released, shadow_params)), strict=True):
+        target = _networks.finite_float64("released", target)
+        shadows = np.asarray(shadows)
         if len(shadows) != len(distances):
             raise ValueError(
                 f"Expected {len(distances)} shadow models as in shadow_is_member, "
                 f"got {len(shadows)}."
             )
-        target = np.asarray(target, np.float64)
-        for i, shadow in enumerate(np.asarray(jnp.asarray(shadows))):
-            distances[i] += np.square(target - shadow.astype(np.float64)).sum()
+        if shadows.shape[1:] != target.shape:
+            raise ValueError(
+                f"Expected shadow_params {[len(distances), *target.shape]}, "
+                f"got {list(shadows.shape)}."
+            )
+        for i, shadow in enumerate(shadows):
+            shadow = _networks.finite_float64("shadow_params", shadow)
+            distances[i] += np.square(target - shadow).sum()
     log_likelihoods = np.repeat(-distances[:, None] / (2 * sigma**2), shadow_is_member.shape[1], 1)
     return _log_ratio(log_likelihoods, shadow_is_member)
 
@@ -152,7 +162,7 @@ def label_votes(
       Shares in [0, 1], higher = more likely a member.
 
     Raises:
-      ValueError: for labels that do not index the answers, or unequal lengths.
+      ValueError: for NaN, labels that do not index the answers, or unequal lengths.
 
     References:
       Choquette-Choo et al., Label-Only Membership Inference Attacks, 2021, for attacks on labels.
@@ -161,7 +171,7 @@ def label_votes(
       >>> label_votes(np.array([[[2.0, 0.0]], [[0.0, 1.0]]]), np.array([0]))
       array([0.5])
     """
-    answers = np.asarray(answers)
+    answers = _check.real_array("answers", answers)
     truth = _check.labels(labels, num_classes=answers.shape[-1])
     if len(truth) != answers.shape[1]:
         raise ValueError(f"Expected {answers.shape[1]} labels, got {len(truth)}.")

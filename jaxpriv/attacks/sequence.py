@@ -155,7 +155,7 @@ def _check_distributions(name: str, values: Shaped[np.ndarray, "n t k"]) -> None
 
 
 def _checked(name: str, outputs: Outputs, *, num_tokens: int = _MAX_TOKENS) -> Outputs:
-    """Returns outputs with lengths and ranks in int32; raises ValueError for impossible ones."""
+    """Returns outputs in float32 and int32; raises ValueError for impossible ones."""
     largest, of_reference, rank, lengths = map(np.asarray, outputs)
     shapes = [list(part.shape) for part in (largest, of_reference, rank, lengths)]
     n, t, k = largest.shape if largest.ndim == 3 else (0, 0, 0)
@@ -169,8 +169,8 @@ def _checked(name: str, outputs: Outputs, *, num_tokens: int = _MAX_TOKENS) -> O
     _check_distributions(f"largest of {name}", largest)
     _check_probabilities(f"of_reference of {name}", of_reference)
     return Outputs(
-        largest,
-        of_reference,
+        largest.astype(np.float32),
+        of_reference.astype(np.float32),
         _check.whole_numbers(f"rank of {name}", rank, low=0, high=num_tokens - 1),
         _check.whole_numbers(f"lengths of {name}", lengths, low=1, high=t),
     )

@@ -7,7 +7,6 @@ machine translation. In the shapes below `n` counts pairs.
 
 import gzip
 import importlib.metadata
-import itertools
 import os
 import re
 import sys
@@ -284,12 +283,13 @@ def _check_aligned(paths: list[Path], *columns: tuple[str, ...]) -> None:
 
 
 def _check_not_blank(paths: list[Path], *columns: tuple[str, ...]) -> None:
-    if not any(map(str.strip, itertools.chain(*columns))):
-        raise ValueError(f"Expected sentences in {paths[0].name} and {paths[1].name}, got none.")
+    for path, column in zip(paths, columns, strict=True):
+        if not any(map(str.strip, column)):
+            raise ValueError(f"Expected sentences in {path.name}, got none.")
 
 
 def _read_groups(people: Path, path: Path, source: tuple[str, ...]) -> Int[np.ndarray, " n"]:
-    names = _read_sentences(people)
+    names = tuple(map(str.strip, _read_sentences(people)))
     _check_aligned([path, people], source, names)
     order = {name: i for i, name in enumerate(dict.fromkeys(names))}
     return np.array([order[name] for name in names], np.int32)

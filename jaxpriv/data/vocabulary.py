@@ -47,9 +47,10 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 def tokenise(sentence: str, *, lower: bool) -> list[str]:
     """Splits a sentence into runs of letters, digits and underscores, and single other signs.
 
-    The text is first normalised to Unicode's composed form (NFC), so that a combining accent does
-    not split its word. White space is dropped. Every other sign is a token, so "l'eau" becomes
-    three tokens and a text cannot contain a special token.
+    The text is first normalised to Unicode's composed form (NFC). Combining marks, such as other
+    accents and the vowel signs of Hindi and Thai, do not split their word. White space is dropped.
+    Every other sign is a token, so "l'eau" becomes three tokens and a text cannot contain a special
+    token.
 
     Args:
       sentence: text.
@@ -63,7 +64,12 @@ def tokenise(sentence: str, *, lower: bool) -> list[str]:
       ['un', 'chien', ',', 'l', "'", 'eau', '!']
     """
     text = unicodedata.normalize("NFC", sentence.lower() if lower else sentence)
-    return _TOKEN.findall(text)
+    marks = "" if text.isascii() else "".join(sorted(filter(_is_mark, set(text))))
+    return (re.compile(rf"[\w{marks}]+|[^\w\s]") if marks else _TOKEN).findall(text)
+
+
+def _is_mark(sign: str) -> bool:
+    return unicodedata.category(sign).startswith("M")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,13 +119,14 @@ class Vocabulary:
           The vocabulary, which does not depend on the order of the sentences.
 
         Raises:
-          ValueError: if min_count is not an integer >= 1.
+          ValueError: if min_count is not an integer >= 1, or sentences is one text.
 
         Example:
           >>> Vocabulary.build(["a b a", "c a b"], min_count=2, lower=True).words[4:]
           ('a', 'b')
         """
         _check.positive_int(min_count=min_count)
+        _check.sentences(sentences=sentences)
         counts = Counter(word for s in sentences for word in tokenise(s, lower=lower))
         counted = sorted((-count, word) for word, count in counts.items() if count >= min_count)
         return cls(words=(*SPECIAL, *(word for _, word in counted)), lower=lower)
@@ -220,7 +227,7 @@ def pad(sentences: Sequence[str], vocabulary: Vocabulary, *, max_length: int) ->
       Ids, mask, and which sentences were cut.
 
     Raises:
-      ValueError: if max_length is below 2.
+      ValueError: if max_length is below 2, or sentences is one text.
 
     Example:
       >>> vocabulary = Vocabulary.build(["a dog"], min_count=1, lower=True)
@@ -228,6 +235,7 @@ def pad(sentences: Sequence[str], vocabulary: Vocabulary, *, max_length: int) ->
       >>> rows.tokens.tolist(), rows.is_cut.tolist()
       ([[1, 5, 2, 0], [1, 4, 5, 2]], [False, True])
     """
+    _check.sentences(sentences=sentences)
     _check.positive_int(max_length=max_length)
     if max_length < 2:
         raise ValueError(f"Expected max_length >= 2 (BOS and EOS), got max_length={max_length}.")
@@ -256,14 +264,15 @@ def pad_word_pieces(
       Ids, mask, and which sentences were cut, as from `pad`; the padding is 0.
 
     Raises:
-      ValueError: if max_length is below 2, the file is missing or damaged, or tokenizers is not
-        installed.
+      ValueError: if max_length is below 2, sentences is one text, the file is missing or damaged,
+        or tokenizers is not installed.
 
     Example:
       >>> rows = pad_word_pieces(["A dog."], "tokenizer.json", max_length=6)  # doctest: +SKIP
       >>> rows.tokens.tolist()  # doctest: +SKIP
       [[101, 1037, 3899, 1012, 102, 0]]
     """
+    _check.sentences(sentences=sentences)
     _check.positive_int(max_length=max_length)
     if max_length < 2:
         raise ValueError(f"Expected max_length >= 2, got max_length={max_length}.")

@@ -159,7 +159,7 @@ def from_minigrid_seed(seed: int, *, num_rooms: int, max_room_size: int) -> Floo
 
 
 def _check_sizes(num_rooms: int, max_room_size: int) -> None:
-    _check.positive_int(num_rooms=num_rooms)
+    _check.positive_int(num_rooms=num_rooms, max_room_size=max_room_size)
     if not 4 <= max_room_size < grid.SIZE:
         raise ValueError(
             f"Expected 4 <= max_room_size <= {grid.SIZE - 1}, got max_room_size={max_room_size}."
@@ -199,7 +199,8 @@ class EnvParams(environment.EnvParams):
     """
 
     # Transformations put tracers, axes and batches in place of the leaves.
-    max_steps_in_episode: Any = 1
+    # gymnax's default of one step would end every episode at once.
+    max_steps_in_episode: Any = struct.field(kw_only=True)
     maps: Any = struct.field(kw_only=True)
 
 

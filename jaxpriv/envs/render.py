@@ -1,6 +1,7 @@
 """Pictures of states of MultiRoom, equal to Minigrid's in every pixel, and roll-outs as GIF."""
 
 import io
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +70,7 @@ def draw_frame(
 
 
 def save_gif(
-    path: Path,
+    path: str | os.PathLike[str],
     states: "multiroom.State",
     *,
     tile_size: int = 16,
@@ -103,6 +104,7 @@ def save_gif(
     """
     from PIL import Image
 
+    path = Path(path)
     _check.positive_int(milliseconds=milliseconds)
     if path.exists():
         raise FileExistsError(f"{path} exists already.")

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import core
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, Shaped
 
 from jaxpriv import _check
@@ -54,7 +55,8 @@ def ssim(x: Shaped[ArrayLike, "h w c"], y: Shaped[ArrayLike, "h w c"]) -> Float[
       The index; 1 for equal images.
 
     Raises:
-      ValueError: if the images are smaller than the window.
+      ValueError: if the images are smaller than the window, have unequal shapes, or values outside
+        [0, 1]; traced values are not checked.
 
     References:
       Wang et al., Image Quality Assessment: From Error Visibility to Structural Similarity, 2004,
@@ -73,6 +75,14 @@ def ssim(x: Shaped[ArrayLike, "h w c"], y: Shaped[ArrayLike, "h w c"]) -> Float[
             f"Expected images [h, w, c] of at least {_WINDOW} x {_WINDOW} pixels, "
             f"got shape {list(a.shape)}."
         )
+    if a.shape != b.shape:
+        raise ValueError(f"Expected images of equal shapes, got {list(a.shape)}, {list(b.shape)}.")
+    for image in (a, b):
+        if not isinstance(image, core.Tracer) and not 0 <= image.min() <= image.max() <= 1:
+            raise ValueError(
+                "Expected images with pixels in [0, 1], "
+                f"got {float(image.min()):g} to {float(image.max()):g}."
+            )
     with jax.numpy_dtype_promotion("standard"):
         return jnp.asarray(dm_pix.ssim(a, b, max_val=1.0, filter_size=_WINDOW))
 
@@ -129,24 +139,40 @@ def inversion_distance(
       >>> nearest.distance, nearest.image
       (array([1.]), array([0]))
     """
-    _check.one_of(("euclidean", "one_minus_ssim"), distance=distance)
     if block_size is not None:
         _check.positive_int(block_size=block_size)
+    return _nearest(
+        images, labels, "training", training, training_labels, distance, block_size=block_size
+    )
+
+
+def _nearest(
+    images: Shaped[Array | np.ndarray, "k h w c"],
+    labels: Shaped[Array | np.ndarray, "k ..."],
+    name: str,
+    candidates: Shaped[Array | np.ndarray, "n h w c"],
+    candidate_labels: Shaped[Array | np.ndarray, "n ..."],
+    distance: Distance,
+    *,
+    block_size: int | None = None,
+) -> Nearest:
+    """Finds the nearest of the candidates, which errors call by their name."""
+    _check.one_of(("euclidean", "one_minus_ssim"), distance=distance)
     x, classes = _images("images", images, labels, distance)
-    y, training_classes = _images("training", training, training_labels, distance)
+    y, candidate_classes = _images(name, candidates, candidate_labels, distance)
     if x.shape[1:] != y.shape[1:]:
         raise ValueError(
-            f"Expected training of shape {list(x.shape[1:])}, got shape {list(y.shape[1:])}."
+            f"Expected {name} of shape {list(x.shape[1:])}, got shape {list(y.shape[1:])}."
         )
     pairwise = _euclidean if distance == "euclidean" else _one_minus_ssim
     size = block_size or max(1, _BLOCK_BYTES // (8 * max(1, x[0].size)))
     lowest, index = np.full(len(x), np.inf), np.zeros(len(x), int)
     for label in np.unique(classes):
-        rows, candidates = (np.flatnonzero(c == label) for c in (classes, training_classes))
-        if not len(candidates):
-            raise ValueError(f"Expected training images of class {label}, got none.")
-        for start in range(0, len(candidates), size):
-            block = candidates[start : start + size]
+        rows, matching = (np.flatnonzero(c == label) for c in (classes, candidate_classes))
+        if not len(matching):
+            raise ValueError(f"Expected {name} images of class {label}, got none.")
+        for start in range(0, len(matching), size):
+            block = matching[start : start + size]
             for row in rows:
                 values = pairwise(x[row], y[block], size=min(size, len(y)))
                 best = int(values.argmin())
@@ -220,10 +246,11 @@ def membership_check(
       (1.0, 0.83, 0.5)
     """
     near, far = (
-        inversion_distance(
-            images, labels, training=side, training_labels=side_labels, distance=distance
-        ).distance
-        for side, side_labels in ((training, training_labels), (held_out, held_out_labels))
+        _nearest(images, labels, name, side, side_labels, distance).distance
+        for name, side, side_labels in (
+            ("training", training, training_labels),
+            ("held_out", held_out, held_out_labels),
+        )
     )
     classes, *sides = (
         _check.labels(values, num_classes=None)

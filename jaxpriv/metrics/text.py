@@ -24,7 +24,8 @@ def bleu(translations: Sequence[str], references: Sequence[str]) -> Bleu:
 
     The geometric mean of the precisions of n-grams up to four words, over the whole corpus, times
     the penalty of short translations. Sentences are split into words by sacrebleu's "13a", and an
-    n-gram order without a match counts as half a match or less (its smoothing "exp").
+    n-gram order without a match counts as half a match or less (its smoothing "exp"). Translations
+    that all have fewer than four words score 0.
 
     Args:
       translations: translations by the model.
@@ -45,11 +46,9 @@ def bleu(translations: Sequence[str], references: Sequence[str]) -> Bleu:
       >>> round(bleu(["the cat sat on the mat"], ["the cat sat on a mat"]).score, 1)
       53.7
     """
-    for name, sentences in (("translations", translations), ("references", references)):
-        if isinstance(sentences, str):
-            raise ValueError(f"Expected a list of sentences as {name}, got one text.")
+    _check.sentences(translations=translations, references=references)
     _check.same_length(translations=translations, references=references)
-    if not translations:
+    if not len(translations):
         raise ValueError("Expected at least one translation, got none.")
     try:
         from sacrebleu.metrics.bleu import BLEU
@@ -57,4 +56,4 @@ def bleu(translations: Sequence[str], references: Sequence[str]) -> Bleu:
         raise ValueError("Expected the package sacrebleu: pip install 'jaxpriv[text]'.") from None
     metric = BLEU(force=True)  # words may be separated from the full stop already
     score = metric.corpus_score(list(translations), [list(references)]).score
-    return Bleu(float(score), str(metric.get_signature()))
+    return Bleu(min(float(score), 100.0), str(metric.get_signature()))

@@ -16,6 +16,9 @@ __all__ = ["ActorCritic", "Decision"]
 
 _CHANNELS = (16, 32, 64)
 
+_SMALLEST = 7
+"""Width of the smallest image of which the convolutions leave a cell."""
+
 
 class Decision(NamedTuple):
     """Output of an agent for one observation.
@@ -43,6 +46,10 @@ class ActorCritic(nn.Module):
     actor_widths, critic_widths: widths of the hidden layers of the heads.
     lstm_units: width of the LSTM; 0 for an agent without memory.
 
+    Raises:
+      ValueError: for an observation that is neither a vector nor an image of at least 7 x 7, when
+        the parameters are made or used; of a smaller image the convolutions would leave nothing.
+
     Example:
       >>> agent = ActorCritic(num_actions=7, lstm_units=8)
       >>> memory, observation = agent.initial_memory(), jnp.zeros((7, 7, 3), jnp.uint8)
@@ -64,6 +71,11 @@ class ActorCritic(nn.Module):
     @nn.compact
     def __call__(self, memory: Float[Array, " m"], observation: Shaped[Array, "..."]) -> Decision:
         x = observation.astype(jnp.float32)
+        if x.ndim != 1 and (x.ndim != 3 or min(x.shape[:2]) < _SMALLEST):
+            raise ValueError(
+                f"Expected a vector or an image of at least {_SMALLEST} x {_SMALLEST} as "
+                f"observation, got shape {list(x.shape)}."
+            )
         x = x if x.ndim == 1 else _convolve(x)
         if self.lstm_units:
             memory = _lstm(memory, x, units=self.lstm_units)

@@ -5,6 +5,9 @@ from jaxtyping import Array, Float
 
 __all__ = ["AlexNet"]
 
+_SMALLEST = 29
+"""Width of the smallest image of which the poolings leave a pixel."""
+
 
 class AlexNet(nn.Module):
     """AlexNet for images of 32 x 32 pixels: five convolutions with ReLU, three poolings, one layer.
@@ -42,6 +45,8 @@ class AlexNet(nn.Module):
         for channels in (384, 256, 256):
             x = nn.relu(nn.Conv(channels, (3, 3))(x))
         x = nn.max_pool(x, (2, 2), (2, 2))
+        if not x.size:
+            raise ValueError(f"Expected images of at least {_SMALLEST} x {_SMALLEST} pixels.")
         x = x.reshape(*x.shape[:-3], -1)
         x = nn.Dropout(self.dropout, deterministic=deterministic)(x)
         return nn.Dense(self.num_classes)(x)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from jaxpriv import _files
+from jaxpriv import _check, _files
 from jaxpriv._types import Params
 from jaxpriv.models.transformer import Cache, Decoder
 
@@ -105,6 +105,7 @@ class _Block(nn.Module):
     @nn.compact
     def __call__(self, x: Array, is_real: Array, drop: nn.Dropout) -> Array:
         size, width = x.shape
+        _check.heads(width, self.num_heads)
         heads = (size, self.num_heads, width // self.num_heads)
         query, key, value = (
             nn.Dense(width, name=name)(x).reshape(heads) for name in ("query", "key", "value")
@@ -294,7 +295,10 @@ def _module(config: Mapping[str, Any], dropout: float) -> Bert:
 
 
 def _read_weights(path: Path) -> dict[str, np.ndarray]:
-    """Reads the tensors; names lose the beginning "bert." that models with a head have."""
+    """Reads the tensors; names lose the beginning "bert." that models with a head have.
+
+    The first published models have gamma and beta for weight and bias of the norms.
+    """
     try:
         from safetensors import SafetensorError
         from safetensors.numpy import load
@@ -305,7 +309,15 @@ def _read_weights(path: Path) -> dict[str, np.ndarray]:
         weights = load(raw)
     except (SafetensorError, KeyError, ValueError, TypeError) as e:
         raise ValueError(f"Expected safetensors in {path}: {_files.one_line(e)}.") from None
-    return {name.removeprefix("bert."): array for name, array in weights.items()}
+    return {_current_name(name): array for name, array in weights.items()}
+
+
+def _current_name(name: str) -> str:
+    name = name.removeprefix("bert.")
+    for old, new in (("gamma", "weight"), ("beta", "bias")):
+        if name.endswith(f"LayerNorm.{old}"):
+            return name.removesuffix(old) + new
+    return name
 
 
 _PUBLISHED = {

@@ -27,7 +27,8 @@ class Decoded(NamedTuple):
 
     tokens: tokens after the start of the sentence, up to the first end token; then end tokens.
     length: number of tokens, the end token included.
-    log_prob: log-probability of these tokens under the model, in nats.
+    log_prob: log-probability of these tokens under the model, or under the answers of its output
+      defence, in nats.
     """
 
     tokens: Int[Array, " t"]

@@ -15,6 +15,9 @@ _NUM_BLOCKS, _BOTTLENECK, _COMPRESSION = 3, 4, 0.5
 _GROUPS = 6
 """Largest number of groups of a GroupNorm; it divides all channels of growth rate 12."""
 
+_SMALLEST = 4
+"""Width of the smallest image of which the averages leave a pixel."""
+
 
 class DenseNet(nn.Module):
     """DenseNet-BC: three blocks in which every layer sees the outputs of all earlier ones.
@@ -62,6 +65,10 @@ class DenseNet(nn.Module):
                 channels = int(x.shape[-1] * _COMPRESSION)
                 x = conv(channels, (1, 1))(self._activated(x, train))
                 x = nn.avg_pool(x, (2, 2), (2, 2), count_include_pad=False)
+                if not x.size:
+                    raise ValueError(
+                        f"Expected images of at least {_SMALLEST} x {_SMALLEST} pixels."
+                    )
         x = self._activated(x, train).mean(axis=(-3, -2))
         return nn.Dense(self.num_classes)(x)
 

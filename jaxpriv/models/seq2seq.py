@@ -24,8 +24,11 @@ class Seq2Seq(nn.Module):
 
     num_source_tokens, num_target_tokens: sizes of the vocabularies.
     embedding: width of the embeddings.
-    hidden: width h of decoder and attention; each direction of the encoder has half of it.
+    hidden: width h of decoder and attention, even; each direction of the encoder has half of it.
     dropout: rate of dropout on embeddings and attention.
+
+    Raises:
+      ValueError: if hidden is odd, when the parameters are made or used.
 
     References:
       Luong, Pham and Manning, Effective Approaches to Attention-based Neural Machine Translation,
@@ -47,6 +50,8 @@ class Seq2Seq(nn.Module):
     dropout: float = 0.2
 
     def setup(self) -> None:
+        if self.hidden % 2:
+            raise ValueError(f"Expected an even hidden, got hidden={self.hidden}.")
         self.embed_source = nn.Embed(self.num_source_tokens, self.embedding)
         self.embed_target = nn.Embed(self.num_target_tokens, self.embedding)
         half = self.hidden // 2

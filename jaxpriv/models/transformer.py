@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxpriv import _check
+
 __all__ = ["Cache", "Classifier", "Decoder", "Transformer"]
 
 _HIDDEN_FACTOR = 4
@@ -298,6 +300,7 @@ class _Attention(nn.Module):
     num_heads: int
 
     def setup(self) -> None:
+        _check.heads(self.width, self.num_heads)
         self.query, self.key = nn.Dense(self.width), nn.Dense(self.width)
         self.value, self.out = nn.Dense(self.width), nn.Dense(self.width)
 
@@ -394,6 +397,8 @@ def _embed(
 
 def _sinusoids(positions: Int[Array, " t"], width: int) -> Float[Array, "t w"]:
     """Computes sines and cosines of the positions at wave lengths in a geometric series."""
+    if width % 2:
+        raise ValueError(f"Expected an even width, got width={width}.")
     rates = _LONGEST_WAVE ** (-np.arange(0, width, 2) / width)
     angles = positions[:, None].astype(jnp.float32) * jnp.asarray(rates, jnp.float32)
     return jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=1)

@@ -84,7 +84,7 @@ def entropy(logits: Float[Array, " a"]) -> Float[Array, ""]:
     """Computes the entropy of a policy, -sum_a p_a log p_a.
 
     Args:
-      logits: logits of the policy.
+      logits: logits of the policy; -inf for an action that is not allowed.
 
     Returns:
       The entropy, in nats.
@@ -94,7 +94,7 @@ def entropy(logits: Float[Array, " a"]) -> Float[Array, ""]:
       1.386
     """
     log_p = jax.nn.log_softmax(logits)
-    return -jnp.sum(jnp.exp(log_p) * log_p)
+    return -jnp.sum(jnp.exp(log_p) * jnp.where(log_p == -jnp.inf, 0.0, log_p))
 
 
 def policy_loss(

@@ -45,8 +45,8 @@ class Hyperparameters:
     normalises_advantages: whether the advantages of a batch are standardised.
     bootstraps_truncated: whether the value of the final observation counts where an episode is cut
       off by the limit of its length; otherwise it counts as 0.
-    anneal_over: number of updates over which the learning rate decreases linearly to 0; None for a
-      constant one.
+    anneal_over: number of updates over which the learning rate decreases linearly to 0, where it
+      stays; None for a constant one.
 
     Raises:
       ValueError: if a number is out of range, or lengths do not divide.
@@ -403,7 +403,7 @@ def _learning_rate(settings: Hyperparameters) -> optax.ScalarOrSchedule:
     batches = settings.epochs * settings.frames // settings.batch_size
 
     def schedule(count: Any) -> Float[Array, "..."]:
-        return rate * (1.0 - (count // batches).astype(jnp.float32) / total)
+        return rate * jnp.maximum(0.0, 1.0 - (count // batches).astype(jnp.float32) / total)
 
     return schedule
 

@@ -246,13 +246,13 @@ def _take_step(
 ) -> _Step:
     """Draws an action in every environment and takes it; `next_value` is 0."""
     num_envs = len(stream.is_first)
-    action_key, env_key = jax.random.split(key)
+    action_key, env_key, respond_key = jax.random.split(key, 3)
     memory, logits, value = jax.vmap(agent.apply, (None, 0, 0))(
         params, stream.memory, stream.observation
     )
     answers = logits[None]
     if respond is not None:
-        answer_keys = jax.random.split(jax.random.fold_in(key, 1), (queries, num_envs))
+        answer_keys = jax.random.split(respond_key, (queries, num_envs))
         answers = jax.vmap(jax.vmap(respond), (0, None))(answer_keys, logits)
     action = jax.random.categorical(action_key, answers[0])
     observation, env_state, reward, terminated, truncated, info = jax.vmap(

@@ -423,3 +423,20 @@ def test_attributes_that_do_not_fit_are_one_line():
             population_inputs=red,
             population_labels=labels,
         )
+
+
+def test_a_value_with_one_record_in_a_large_population_is_imputed():
+    """scikit-learn holds out records of every value for early stopping above 10,000 records."""
+    rng = np.random.default_rng(0)
+    values = np.append(2, rng.integers(2, size=10_100))
+    inputs = np.eye(3)[values]
+    table = np.concatenate([inputs, inputs[:, :1]], axis=1)
+    result = attribute.impute(
+        rng,
+        table[:5],
+        np.zeros(5, int),
+        attribute=attribute.Attribute.one_hot([0, 1, 2]),
+        population_inputs=table,
+        population_labels=np.zeros(len(table), int),
+    )
+    assert (result[1:].argmax(axis=1) == values[1:5]).all()

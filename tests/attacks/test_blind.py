@@ -122,3 +122,26 @@ def test_records_of_one_household_do_not_betray_each_other():
     assert metrics.membership(cut, is_member, confidence=0.95).auc > 0.7
     with pytest.raises(ValueError, match="Expected at least 5 groups, got 1"):
         blind.score_records(np.random.default_rng(1), x, is_member, group=0 * group)
+
+
+@pytest.mark.parametrize(("offset", "unit"), [(1.7e9, 0.1), (0.0, 1e39), (0.0, 1e-50)])
+def test_numbers_that_float32_cannot_represent_are_found(offset, unit):
+    """Members are the first of 200 entries in time: Unix seconds, and numbers of any size."""
+    x = offset + unit * np.arange(200.0)[:, None]
+    assert auc(x, np.arange(200) < 100) > 0.99
+
+
+def test_a_new_category_does_not_get_a_score_of_rounding():
+    """Six records have a category of their own, along which the training folds have no variance."""
+    rng = np.random.default_rng(0)
+    category = np.append(np.arange(20, 26), rng.integers(8, size=294))
+    x = np.concatenate([np.eye(26)[category], np.eye(5)[rng.integers(5, size=300)]], axis=1)
+    assert np.abs(blind.score_records(rng, x, rng.random(300) < 0.5)).max() < 10
+
+
+def test_groups_on_one_side_of_a_training_fold_are_refused_in_one_line():
+    group = np.repeat([0, 1, 2], [100, 60, 40])  # all members are one group
+    with pytest.raises(ValueError, match=r"^Expected groups of members and of [^\n]*members\.$"):
+        blind.score_records(
+            np.random.default_rng(0), np.zeros((200, 2)), np.arange(200) < 100, folds=3, group=group
+        )

@@ -220,3 +220,21 @@ def test_features_of_maps():
     assert (features[:, 2:6].argmax(axis=1) == maps.direction).all()
     assert (features[:, -1] == 1).all()  # two rooms have a door between them
     assert (features[:, -3:].sum(axis=1) == 25 * 25 - 1).all()  # all cells but the goal
+
+
+def test_label_policies_of_the_judged_maps_are_enough_for_the_cross_entropy():
+    full = full_evidence()
+    evidence = dataclasses.replace(full, known=full.known._replace(label_policies=None))
+    missing = {attack.name: floor_map.missing(attack, evidence) for attack in TABLE}
+    assert missing.pop("policy_network") == "needs policies of label agents"
+    assert not any(missing.values())
+
+
+@pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16])
+def test_policies_in_half_precision_are_taken(dtype, unchecked):
+    """Their sums are off 1 by up to a hundredth."""
+    policies = np.random.default_rng(0).dirichlet(np.ones(7), size=(50, 4))
+    exact = Trajectories(np.arange(50), policies, policies, np.full(50, 4), np.zeros(50))
+    rounded = policies.astype(dtype)
+    half = exact._replace(policies=rounded, label_policies=rounded)
+    np.testing.assert_allclose(floor_map.entropy(half), floor_map.entropy(exact), rtol=0.01)

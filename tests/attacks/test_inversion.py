@@ -318,3 +318,18 @@ def test_a_penalty_weight_replaces_that_of_the_paper(keys):
     weighted = dataclasses.replace(inversion.MNIST, steps=20, penalty_weight=0.01)
     expected = inversion.enhanced(predict, 2, jnp.zeros(SHAPE), settings=weighted)
     np.testing.assert_allclose(run.losses[2], expected.losses, atol=1e-6)
+
+
+def test_images_whose_channels_come_first_are_not_taken_for_narrow_ones():
+    """Shifts of two pixels do not fit into one row, which would stop the run of the table."""
+    target = inversion.Target(predict=predict, shape=(1, 28, 28))
+    names = [attack.name for attack in inversion.applicable(inversion.attacks(), target)]
+    assert names == ["gradient_descent", "enhanced_l1", "projected_l1"]
+
+
+def test_penalties_of_half_precision_do_not_overflow():
+    x = jnp.ones((400, 400, 1), jnp.float16).at[::2].set(0)
+    assert float(inversion.l1_norm(x)) == 80_000
+    assert (
+        float(inversion.bilateral_total_variation(x, radius=1, decay=1.0)) == (400 + 2 * 399) * 399
+    )

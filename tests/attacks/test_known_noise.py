@@ -126,3 +126,30 @@ def test_wrong_shapes_are_refused():
         known_noise.gaussian_parameters(np.zeros(2), np.zeros((3, 2)), is_member, sigma=1.0)
     with pytest.raises(ValueError, match="3 labels"):
         oracles.unhooked(known_noise.label_votes)(logits, np.zeros(2, int))
+
+
+def test_parameters_in_float64_keep_their_digits():
+    shadows = np.array([[1 + 1e-9], [1.0]])  # equal in float32
+    score = known_noise.gaussian_parameters(
+        shadows[0], shadows, np.array([[True], [False]]), sigma=1e-9
+    )
+    assert score == pytest.approx(0.5, rel=1e-5)
+
+
+def test_parameters_and_answers_that_do_not_fit_are_refused():
+    """They would broadcast, or give scores of NaN, or votes for class 0."""
+    is_member = np.array([[True], [False]])
+    for released, message in (
+        (np.ones(3), r"Expected shadow_params \[2, 3\], got \[2, 1\]"),
+        ({"w": np.ones(1)}, "of the structure of released"),
+        (np.array([np.nan]), "released without NaN"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            known_noise.gaussian_parameters(released, np.ones((2, 1)), is_member, sigma=1.0)
+    answers = np.array([[-np.inf, 0.0]])
+    with pytest.raises(ValueError, match="finite mean_log_probs"):
+        known_noise.dirichlet_answers(
+            answers, np.zeros((2, 1, 2)), is_member, k=1.0, eta=0.01, queries=1
+        )
+    with pytest.raises(ValueError, match="answers without NaN"):
+        known_noise.label_votes(np.full((3, 2, 2), np.nan), np.array([0, 1]))

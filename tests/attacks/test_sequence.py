@@ -415,3 +415,18 @@ def test_2_000_outputs_over_10_000_tokens_are_attacked_in_2_gib():
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout.splitlines()[-1]) < 2.0
+
+
+def test_probabilities_in_half_precision_are_floored_as_others_are(unchecked):
+    """In float16 the floor of 1e-13 is 0, whose logarithm would be the score of the sentence."""
+    rows = np.array([[0.9, 0.0]])
+    outputs = sequence.Outputs(rows[..., None], rows, np.zeros((1, 2), int), np.array([2]))
+    half = outputs._replace(
+        largest=outputs.largest.astype(np.float16), of_reference=np.float16(rows)
+    )
+    expected = sequence.sequence_signals(outputs)
+    np.testing.assert_allclose(sequence.sequence_signals(half), expected, rtol=1e-4)
+    assert expected == pytest.approx((np.log(0.9) + np.log(1e-13)) / 2)
+    net = models.RecurrentMembershipNet(width=4)
+    params = net.init(jax.random.key(0), jnp.zeros((2, 3)), jnp.int32(2))
+    assert np.isfinite(sequence.apply(params, half)).all()

@@ -85,6 +85,8 @@ def test_several_gzip_members_and_lines_across_chunks(tmp_path):
 def test_people_become_groups(corpus):
     write(corpus, "train.usr.gz", ["ann", "bob", "ann", "cid"])
     assert text.load_pairs(corpus).group.tolist() == [0, 1, 0, 2]
+    write(corpus, "train.usr.gz", ["ann", "bob", "ann ", "cid"])
+    assert text.load_pairs(corpus).group.tolist() == [0, 1, 0, 2]
     write(corpus, "train.usr.gz", ["ann", "bob"])
     assert "train.fr.gz has 4, train.usr.gz has 2" in assert_refused(corpus)
 
@@ -118,6 +120,8 @@ def test_content_that_is_no_corpus(corpus):
     (corpus / "train.fr.gz").write_bytes(gzip.compress(b" \n\n"))
     (corpus / "train.en").write_bytes(b"\n\n")
     assert "got none" in assert_refused(corpus)
+    write(corpus, "train.fr.gz", FR[:2])  # a language without a sentence is no corpus
+    assert "sentences in train.en, got none" in assert_refused(corpus)
     (corpus / "train.fr.gz").write_bytes(gzip.compress(b""))
     (corpus / "train.en").write_bytes(b"")
     assert "got none" in assert_refused(corpus)
@@ -173,6 +177,24 @@ def test_tokens_are_words_and_single_signs():
     assert listed == ["L", "'", "Été_2", ":", "<", "pad", ">", "été", "…"]
     assert vocabulary.tokenise("ÉTÉ", lower=True) == ["été"]
     assert vocabulary.tokenise(" \t ", lower=True) == []
+
+
+@pytest.mark.parametrize("words", ["नमस्ते दुनिया", "สวัสดี", "مَرْحَبًا", "x\u0302y z", "i\u0307stanbul"])
+def test_marks_do_not_split_their_word(words):
+    assert vocabulary.tokenise(f"({words}!)", lower=True) == ["(", *words.split(), "!", ")"]
+    assert vocabulary.tokenise("İstanbul", lower=True) == ["i\u0307stanbul"]
+
+
+def test_one_text_is_not_taken_for_sentences():
+    """Its letters would be the words."""
+    built = vocabulary.Vocabulary.build(["a dog"], min_count=1, lower=True)
+    for call in (
+        lambda: vocabulary.Vocabulary.build("a dog", min_count=1, lower=True),
+        lambda: vocabulary.pad("a dog", built, max_length=4),
+        lambda: vocabulary.pad_word_pieces("a dog", "tokenizer.json", max_length=4),
+    ):
+        with pytest.raises(ValueError, match="Expected a list of sentences as sentences, got one"):
+            call()
 
 
 def test_words_stand_by_count_then_letters():

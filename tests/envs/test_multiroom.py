@@ -196,3 +196,9 @@ def test_impossible_maps_and_empty_pools_are_refused(monkeypatch):
         multiroom.stack([])
     with pytest.raises(ValueError, match="Expected seed >= 0"):
         multiroom.from_minigrid_seed(-1, num_rooms=2, max_room_size=4)
+
+
+def test_the_length_of_an_episode_has_no_default():
+    """gymnax's default of 1 would end every episode after one step."""
+    with pytest.raises(TypeError, match="max_steps_in_episode"):
+        multiroom.EnvParams(maps=one_map_params().maps)

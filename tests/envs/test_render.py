@@ -74,7 +74,7 @@ def test_a_roll_out_is_written_as_an_animation(tmp_path):
             # A palette of 256 colours holds every colour of a frame.
             assert np.abs(np.asarray(image.convert("RGB")).astype(int) - expected).max() <= 2
     with pytest.raises(FileExistsError, match="exists already"):
-        render.save_gif(path, states)
+        render.save_gif(str(path), states)
 
 
 def test_wrong_arguments_of_pictures_are_refused(tmp_path):

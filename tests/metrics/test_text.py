@@ -47,3 +47,8 @@ def test_no_sentences_and_unequal_numbers_are_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics.bleu", None)
     with pytest.raises(ValueError, match=r"pip install 'jaxpriv\[text\]'"):
         text.bleu(["a"], ["a"])
+
+
+def test_bleu_is_at_most_100():
+    sentence = "the cat sat on the mat today"  # sacrebleu gives 100.00000000000004
+    assert text.bleu([sentence], [sentence]).score == 100

@@ -92,3 +92,10 @@ def test_entropy_and_log_prob_by_hand():
     logits = jnp.log(jnp.array([0.5, 0.25, 0.25]))
     assert float(losses.entropy(logits)) == pytest.approx(1.5 * math.log(2), abs=1e-6)
     assert float(losses.log_prob(logits, jnp.int32(1))) == pytest.approx(-2 * math.log(2), abs=1e-6)
+
+
+def test_actions_that_are_not_allowed_add_nothing_to_the_entropy():
+    logits = jnp.array([0.0, -jnp.inf, 0.0])
+    value, gradient = jax.value_and_grad(losses.entropy)(logits)
+    assert float(value) == pytest.approx(math.log(2))
+    np.testing.assert_allclose(gradient, 0.0, atol=1e-7)

@@ -203,3 +203,9 @@ def test_the_learning_rate_decreases_by_updates():
     rate = ppo._learning_rate(dataclasses.replace(SMALL, anneal_over=10, learning_rate=0.5))
     counts = jnp.array([0, 5, 6, 12])  # six batches an update
     np.testing.assert_allclose(rate(counts), [0.5, 0.5, 0.45, 0.4], rtol=1e-6)
+
+
+def test_the_learning_rate_is_not_negative_after_its_last_update():
+    """Gradient ascent would undo what was learnt."""
+    rate = ppo._learning_rate(dataclasses.replace(SMALL, anneal_over=10, learning_rate=0.5))
+    np.testing.assert_array_equal(rate(jnp.array([60, 90, 600])), 0.0)

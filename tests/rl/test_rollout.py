@@ -115,3 +115,24 @@ def test_cues_differ_between_episodes():
     _, steps = collect(Cue(), steps=30)
     cues = np.asarray(steps.observation)[..., 0][np.asarray(steps.is_first)]
     assert set(cues) == {-1.0, 1.0}
+
+
+def test_the_noise_of_a_defence_is_not_that_of_the_environment():
+    """JAX's fold_in(key, 1) is split(key)[1]: both drew the same numbers."""
+
+    class Noisy(Corridor):
+        def step(self, key, state, action, params):
+            *parts, _, terminated, truncated, info = super().step(key, state, action, params)
+            return (*parts, jax.random.uniform(key), terminated, truncated, info)
+
+    def respond(key, logits):
+        return jnp.zeros_like(logits).at[0].set(jax.random.uniform(key))
+
+    played = rollout.episodes(
+        jax.random.key(0), Counter(), jnp.float32(0), Noisy(length=1), None,
+        num_episodes=50, max_steps=1, respond=respond,
+    )  # fmt: skip
+    first, last = played.policies[:, 0, 0], played.policies[:, 0, -1]
+    drawn = np.log(first / last)
+    assert np.abs(drawn - played.returns).min() > 1e-6
+    assert stats.kstest(drawn, "uniform").pvalue > 1e-3
