@@ -301,16 +301,15 @@ def _direction(
         return jax.tree.map(lambda leaf: leaf[0] - leaf[1], both)
 
     @jax.jit
-    def total(keys: PRNGKeyArray) -> Params:
-        def add(total: Params, keys: PRNGKeyArray) -> tuple[Params, None]:
+    def total(key: PRNGKeyArray) -> Params:
+        def add(total: Params, keys: Keys) -> tuple[Params, None]:
             differences = jax.vmap(difference)(keys)
             return jax.tree.map(lambda t, d: t + d.sum(axis=0), total, differences), None
 
-        zeros = _tree.zeros(jax.eval_shape(difference, keys[0, 0]))
-        return jax.lax.scan(add, zeros, keys)[0]
+        keys = jax.random.split(key, (_NUM_PAIRS // _PAIRS_AT_ONCE, _PAIRS_AT_ONCE))
+        return jax.lax.scan(add, _tree.zeros(jax.eval_shape(difference, key)), keys)[0]
 
-    keys = jax.random.split(key, (_NUM_PAIRS // _PAIRS_AT_ONCE, _PAIRS_AT_ONCE))
-    return jax.tree.map(lambda leaf: leaf / _NUM_PAIRS, total(keys))
+    return jax.tree.map(lambda leaf: leaf / _NUM_PAIRS, total(key))
 
 
 def _rows(exchange: Exchange) -> Batch:

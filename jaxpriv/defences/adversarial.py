@@ -23,7 +23,7 @@ import optax
 from jax import core
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from jaxpriv import _check, _tree, models, training
+from jaxpriv import _check, _keys, _tree, models, training
 from jaxpriv._types import Batch, Params, Sampler
 from jaxpriv.defences._defence import Defence
 from jaxpriv.training import Algorithm, _arguments, _step
@@ -302,8 +302,9 @@ class _Draws:
         return self.count * self.base.capacity
 
     def sample(self, key: PRNGKeyArray) -> tuple[Int[Array, " b"], Bool[Array, " b"]]:
-        keys = [key, *jax.random.split(jax.random.fold_in(key, 1), self.count - 1)]
-        indices, masks = zip(*(self.base.sample(k) for k in keys), strict=True)
+        # fold_in(key, 1) would be one of the keys into which the sampler splits this one.
+        others = jax.random.split(_keys.named(key, "attacker"), self.count - 1)
+        indices, masks = zip(*(self.base.sample(k) for k in (key, *others)), strict=True)
         return jnp.concatenate(indices), jnp.concatenate(masks)
 
     def event(self, *, noise_multiplier: float, steps: int) -> Any:
