@@ -67,12 +67,14 @@ def test_more_sentences_of_a_user_show_more():
 def test_the_recipe_for_a_training_of_another_framework_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / "command_line.md").read_text("utf8").split("## Your own network")[1]
-    network, recipe = re.findall(r"```python\n(.*?)```", page.split("\n## ")[0], re.S)
+    network, recipe, private = re.findall(r"```python\n(.*?)```", page.split("\n## ")[0], re.S)
     names = {}
     exec(compile(network, "my_model.py", "exec"), names)
     assert names["make"]()[2] == 500
-    assert re.search(r"[12] of 2 attacks find", printed_by(recipe, "command_line.md"))
+    printed = printed_by(recipe + private.replace("steps=60", "steps=4"), "command_line.md")
+    assert re.search(r"[12] of 2 attacks find", printed)
     assert (tmp_path / "forest" / "report.html").exists()
+    assert "Claimed guarantee: " in printed
 
 
 def test_the_recipe_for_a_table_of_losses_writes_scores(tmp_path, monkeypatch):

@@ -69,6 +69,17 @@ def text_table(
     return [line.rstrip() for line in text.getvalue().splitlines()]
 
 
+def check_records(records: int | None, *, delta: float | None) -> None:
+    """Raises ValueError unless a number of records is positive and stands beside a delta."""
+    from jaxpriv import _check
+
+    if records is None:
+        return
+    _check.positive_int(records=records)
+    if delta is None:
+        raise ValueError("Expected --delta with --records, which decides whether it is vacuous.")
+
+
 def load_scores(path: Path) -> "tuple[Evidence, np.ndarray]":
     """Reads a file of scores with the true membership.
 

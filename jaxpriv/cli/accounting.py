@@ -25,6 +25,8 @@ class _Training(_common.Common):
     """Number of noisy gradient steps."""
     relation: Relation
     """Neighbouring relation of the guarantee."""
+    records: int | None = None
+    """Number of records n of the training. A delta of 1/n or more is called vacuous."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +83,7 @@ def run_epsilon(command: Epsilon, argv: Sequence[str]) -> _common.Answer:
     del argv
     from jaxpriv import accounting
 
+    _common.check_records(command.records, delta=command.delta)
     event = accounting.poisson_event(
         noise_multiplier=command.noise_multiplier,
         sampling_prob=command.sampling_prob,
@@ -92,13 +95,12 @@ def run_epsilon(command: Epsilon, argv: Sequence[str]) -> _common.Answer:
         "unbounded": epsilon == math.inf,
         "delta": command.delta,
     }
-    vacuous = _vacuous(event, epsilon=epsilon, delta=command.delta, relation=command.relation)
     return _answer(
         command,
         result,
         command.noise_multiplier,
         rows=_guarantee_rows(epsilon, command.delta),
-        vacuous=vacuous,
+        vacuous=_vacuous(command, event, epsilon=epsilon, delta=command.delta),
     )
 
 
@@ -124,6 +126,7 @@ def run_calibrate(command: Calibrate, argv: Sequence[str]) -> _common.Answer:
     """
     del argv
     _check_one_target(command)
+    _common.check_records(command.records, delta=command.delta)
     if command.max_belief is not None:
         return _for_belief(command)
     if command.max_advantage is not None:
@@ -148,7 +151,7 @@ def run_calibrate(command: Calibrate, argv: Sequence[str]) -> _common.Answer:
         },
         noise_multiplier,
         rows=_guarantee_rows(epsilon, command.delta),
-        vacuous=_vacuous(event, epsilon=epsilon, delta=command.delta, relation=command.relation),
+        vacuous=_vacuous(command, event, epsilon=epsilon, delta=command.delta),
     )
 
 
@@ -256,7 +259,7 @@ def _noise_of_mu(command: Calibrate, mu: float) -> float:
 
 
 def _vacuous(
-    event: "DpEvent", *, epsilon: float, delta: float, relation: Relation
+    command: Epsilon | Calibrate, event: "DpEvent", *, epsilon: float, delta: float
 ) -> tuple[str, ...]:
     """Lists the reasons why the guarantee of a training is vacuous."""
     from jaxpriv import accounting, identifiability
@@ -266,10 +269,12 @@ def _vacuous(
     # therefore computed only if the cheap bound would make the guarantee vacuous.
     bound = identifiability.general_rho_alpha(min(epsilon, 100.0), delta=delta)
     if bound > verdict.MAX_ADVANTAGE and epsilon <= verdict.MAX_EPSILON:
-        bound = accounting.advantage_bound(event, relation=relation)
+        bound = accounting.advantage_bound(event, relation=command.relation)
     elif epsilon > verdict.MAX_EPSILON:
         bound = None
-    return verdict.why_vacuous(epsilon=epsilon, delta=delta, advantage_bound=bound)
+    return verdict.why_vacuous(
+        epsilon=epsilon, delta=delta, num_examples=command.records, advantage_bound=bound
+    )
 
 
 def _answer(

@@ -40,6 +40,8 @@ class Identify(_common.Common):
     """Neighbouring relation of the guarantee."""
     prior: float = 0.5
     """Prior belief of the adversary, in (0, 1)."""
+    records: int | None = None
+    """Number of records n of the training. A delta of 1/n or more is called vacuous."""
 
 
 def run_identify(command: Identify, argv: Sequence[str]) -> _common.Answer:
@@ -66,6 +68,7 @@ def run_identify(command: Identify, argv: Sequence[str]) -> _common.Answer:
     from jaxpriv import _check, _rounding, identifiability
 
     _check.open_unit(prior=command.prior)
+    _common.check_records(command.records, delta=command.delta)
     training = (command.noise_multiplier, command.sampling_prob, command.steps, command.relation)
     is_given = [value is not None for value in training]
     if (command.epsilon is None) != all(is_given) or any(is_given) != all(is_given):
@@ -90,7 +93,24 @@ def run_identify(command: Identify, argv: Sequence[str]) -> _common.Answer:
     lines = _common.text_table(rows)
     if result["rho_beta"] is not None and result["violation_probability"] is None:
         lines.append("The belief may be exceeded with a probability larger than delta.")
+    result["vacuous"] = list(_why_vacuous(command, result))
+    if result["vacuous"]:
+        lines.append(f"This guarantee is vacuous: {'; '.join(result['vacuous'])}.")
     return _common.Answer(result, lines)
+
+
+def _why_vacuous(command: Identify, result: dict[str, Any]) -> tuple[str, ...]:
+    """Lists the reasons why the guarantee is vacuous, as far as the options determine it."""
+    from jaxpriv.metrics import verdict
+
+    epsilon = math.inf if result["unbounded"] else result["epsilon"] or 0.0
+    exact = result["rho_alpha_exact"]
+    return verdict.why_vacuous(
+        epsilon=epsilon,
+        delta=command.delta or 0.0,
+        num_examples=command.records,
+        advantage_bound=result["rho_alpha_general"] if exact is None else exact,
+    )
 
 
 def _from_budget(command: Identify) -> dict[str, Any]:

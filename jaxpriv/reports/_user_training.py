@@ -3,9 +3,10 @@
 In the shapes below `n` counts records, `m` shadow models and `c` classes.
 """
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -13,10 +14,14 @@ from jaxtyping import Bool, Float, PRNGKeyArray
 
 from jaxpriv.attacks.evidence import Evidence
 from jaxpriv.data import Dataset
-from jaxpriv.reports import _score_files
+from jaxpriv.reports import _promise, _score_files
+from jaxpriv.reports.findings import Promise
 from jaxpriv.reports.partition import Partition
 from jaxpriv.reports.settings import Settings
 from jaxpriv.reports.subjects import Subject
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
 
 _OF_OUR_TRAINING = (
     "epsilon",
@@ -30,12 +35,16 @@ _OF_OUR_TRAINING = (
     "plain_steps",
     "plain_learning_rate",
     "canaries",
+    "repetitions",
     "sensitive",
 )
 """Settings that such a training does not use."""
 
 Train = Callable[[PRNGKeyArray, Dataset], Callable[[np.ndarray], Any]]
 """`train(key, records) -> predict`, with `predict(x [n, ...]) -> logits [n, c]`."""
+
+Event = Callable[[int], "DpEvent"]
+"""`event(n)`, the privacy event of the whole training on n records."""
 
 
 def check(train: Train, settings: Settings) -> None:
@@ -47,10 +56,21 @@ def check(train: Train, settings: Settings) -> None:
         raise ValueError("Expected the unit record or group for a training of the user's.")
 
 
+def check_event(train: Train | None, settings: Settings) -> None:
+    """Raises ValueError unless the settings state delta and relation for the event of `train`."""
+    if train is None:
+        raise ValueError("Expected train(key, records) with event, got None.")
+    settings.refuse(("no_dp",), "with the event of a private training")
+    if settings.delta is None or settings.relation is None:
+        raise ValueError("Expected delta and relation in the settings, with event.")
+
+
 def train(
     function: Train,
     key: PRNGKeyArray,
     *,
+    event: Event | None,
+    settings: Settings,
     records: Partition,
     shadow_is_member: Bool[np.ndarray, "m n"],
     checkpoints: Path | None,
@@ -63,16 +83,19 @@ def train(
     Args:
       function: trains one model.
       key: PRNG key.
+      event: event of the training, from which the guarantee is computed; None states none.
+      settings: settings of the report; delta and relation are those of the guarantee.
       records: members, non-members and population.
       shadow_is_member: whether each shadow model is trained on each record of the pool.
       checkpoints: folder for the outputs; None stores none.
 
     Returns:
-      The subject, without training and promise.
+      The subject, without a description of its training.
 
     Raises:
-      ValueError: if the outputs are not logits.
+      ValueError: if the outputs are not logits, or an event is given with groups as units.
     """
+    promise = None if event is None else _claimed(event, records, settings)
     num_classes = records.pool.num_classes
     x = np.concatenate([records.pool.x, records.population.x])
     keys = jax.random.split(key, 1 + len(shadow_is_member))
@@ -107,9 +130,25 @@ def train(
         evidence=evidence,
         is_member=records.is_member,
         training=None,
-        promise=None,
+        promise=promise,
         rows=records.rows,
     )
+
+
+def _claimed(event: Event, records: Partition, settings: Settings) -> Promise:
+    """Computes the guarantee of an event of the user's, which nothing verifies."""
+    assert settings.delta is not None
+    assert settings.relation is not None
+    if records.units.kind == "group":
+        raise ValueError("Expected records without groups with event, which is for one record.")
+    num_members = int(records.is_member.sum())
+    promise = _promise.guarantee(
+        event(num_members),
+        num_members=num_members,
+        delta=settings.delta,
+        relation=settings.relation,
+    )
+    return dataclasses.replace(promise, is_claim=True)
 
 
 def _checked(logits: Any, count: int, num_classes: int) -> Float[np.ndarray, "n c"]:

@@ -80,6 +80,7 @@ def assemble(
     settings: Settings,
     *,
     train: _user_training.Train | None = None,
+    event: _user_training.Event | None = None,
     attacks: Sequence[Attack] | None = None,
     folders: Folders = _NO_FOLDERS,
     log: _Log = lambda message: None,
@@ -89,10 +90,14 @@ def assemble(
     Args:
       key: PRNG key; anyone who has it can redraw the noise.
       dataset: records of members, non-members and population.
-      settings: settings of the report; with `train` those with `no_dp`.
+      settings: settings of the report; with `train` those with `no_dp`, or with delta and relation
+        for `event`.
       train: `train(key, records) -> predict`, which trains a model of any framework on a data set
         and returns `predict(x [n, ...]) -> logits [n, c]`; called once for the target and once for
         each shadow model. None trains the network of the settings.
+      event: `event(n)`, the dp_accounting event of the whole of `train` on n records, such as
+        `make_alg(n).event(steps)`. The report computes the guarantee from it and states it as a
+        claim, since it cannot see the training. None: `train` is not private.
       attacks: table of attacks; None takes `attacks.suite.attacks`.
       folders: folders for checkpoints and evidence.
       log: receives progress messages.
@@ -113,7 +118,10 @@ def assemble(
       ['do_not_publish', 'publish_with_dp']
     """
     started = time.monotonic()
-    settings.check_subject()
+    if event is None:
+        settings.check_subject()
+    else:
+        _user_training.check_event(train, settings)
     defences = _defences(settings)
     _check_answers(defences, num_classes=dataset.num_classes)
     if train is not None:
@@ -127,7 +135,14 @@ def assemble(
     _check_records(records, defences, settings)
     shadow_is_member = units.halves(shadow_key, records.units, num_models=settings.shadows)
     inputs, trainings = _trainings(
-        _keys.named(key, "defences"), records, shadow_is_member, defences, settings, train, log
+        _keys.named(key, "defences"),
+        records,
+        shadow_is_member,
+        defences,
+        settings,
+        train,
+        event,
+        log,
     )
     sensitive = None
     if settings.sensitive is not None:
@@ -483,12 +498,13 @@ def _trainings(
     defences: Sequence[Defence],
     settings: Settings,
     train: _user_training.Train | None,
+    event: _user_training.Event | None,
     log: _Log,
 ) -> tuple[Shaped[np.ndarray, "n ..."], list[_Training]]:
     """Returns the inputs of the networks, and the trainings of a report."""
     if train is not None:
         _user_training.check(train, settings)
-        run = functools.partial(_user_training.train, train)
+        run = functools.partial(_user_training.train, train, event=event, settings=settings)
         return records.pool.x, [_Training("Given training", run, play=None, audit=None)]
     network = _networks.network_for(records.pool, settings)
     if settings.canaries is not None and network.batch_loss is not None:

@@ -281,7 +281,7 @@ class Promise:
     guarantees: guarantees for records and, if groups are the unit, for groups, or else for classes,
       under both relations.
     vacuous: reasons why the stated guarantee does not protect; empty if it does.
-    is_claim: whether the guarantee was stated by the user, and not accounted for.
+    is_claim: whether the user stated the guarantee, or the event from which it was computed.
     """
 
     unit: Unit

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jaxpriv import accounting
-from tests.cli.running import run
+from tests.cli.running import refusal, run
 
 SPENT = ["--noise-multiplier", "1.6", "--sampling-prob", "0.2", "--delta", "1e-3"]
 GAUSSIAN = ["--sampling-prob", "1", "--steps", "30", "--relation"]
@@ -197,6 +197,10 @@ def test_identify_compares_the_exact_noise_with_the_classical_one(capsys, words,
         ("calibrate --epsilon 1 --delta 0.5", "delta is at least 1/n"),
         ("calibrate --max-advantage 0.97", "advantage may exceed 0.95"),
         ("calibrate --max-belief 0.99999 --violation-probability 0.1", "epsilon is above 10"),
+        ("identify --noise-multiplier 1", "advantage may exceed 0.95"),
+        ("identify --noise-multiplier 20 --delta 1e-3 --records 1000", "n = 1,000 records"),
+        ("epsilon --noise-multiplier 20 --delta 1e-3 --records 1000", "n = 1,000 records"),
+        ("calibrate --epsilon 2 --delta 1e-3 --records 1000", "n = 1,000 records"),
     ],
 )
 def test_vacuous_guarantees_are_called_so(capsys, words, reason):
@@ -213,6 +217,9 @@ def test_vacuous_guarantees_are_called_so(capsys, words, reason):
         "epsilon --noise-multiplier 20 --delta 1e-5",
         "calibrate --epsilon 2 --delta 1e-5",
         "calibrate --max-advantage 0.3",
+        "identify --noise-multiplier 20",
+        "identify --noise-multiplier 20 --delta 1e-3 --records 999",
+        "epsilon --noise-multiplier 20 --delta 1e-3 --records 999",
     ],
 )
 def test_guarantees_that_protect_are_not_called_vacuous(capsys, words):
@@ -220,3 +227,11 @@ def test_guarantees_that_protect_are_not_called_vacuous(capsys, words):
     assert found["vacuous"] == []
     _, text, _ = run(capsys, *words.split(), *GAUSSIAN, "add_or_remove_one")
     assert "vacuous" not in text
+
+
+@pytest.mark.parametrize(
+    "words", ["calibrate --max-advantage 0.3", "identify --noise-multiplier 20"]
+)
+def test_the_number_of_records_is_refused_where_it_changes_nothing(capsys, words):
+    options = (*GAUSSIAN, "add_or_remove_one", "--records", "9")
+    assert "Expected --delta with --records" in refusal(capsys, *words.split(), *options)

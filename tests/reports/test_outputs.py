@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestClassifier
 
-from jaxpriv import data, reports
+from jaxpriv import accounting, data, reports, sampling
 from jaxpriv.attacks import evidence as evidence_lib
 from jaxpriv.reports import _entry_wording, assembly
 from jaxpriv.reports.settings import Settings
@@ -275,6 +275,39 @@ def test_any_training_function_is_reported_and_resumed(tmp_path):
     assert dataclasses.replace(again, run=report.run) == report
     assembly.assemble(jax.random.key(6), digits, given, train=counted, **options)
     assert len(calls) == 10  # outputs of another key are not taken
+
+
+def test_the_event_of_a_training_function_gives_its_guarantee():
+    """It is a claim: the report does not see the training."""
+    digits = data.load("digits").subset(np.arange(120))
+    promised = Settings(delta=1e-3, relation="add_or_remove_one", shadows=4)
+    counts = []
+
+    def event(n):
+        counts.append(n)
+        return sampling.poisson(n, sampling_prob=0.1).event(noise_multiplier=2.0, steps=60)
+
+    options = {"train": forest, "event": event}
+    report = assembly.assemble(KEY, digits, promised, attacks=examples.cheap_attacks(), **options)
+    (entry,) = report.entries
+    (n,) = counts
+    assert n == entry.findings.strongest_attack().metrics.num_members
+    assert entry.promise.is_claim
+    for relation in ("add_or_remove_one", "replace_one"):
+        expected = accounting.epsilon(event(n), delta=1e-3, relation=relation)
+        assert entry.promise.of(relation).epsilon == expected
+    text = _entry_wording.model_sentences(entry, "record")[0]
+    assert text.startswith("Claimed guarantee: ")
+    assert text.endswith("which this report does not verify.")
+    with pytest.raises(ValueError, match="Expected no --no-dp with the event"):
+        assembly.assemble(KEY, digits, Settings(no_dp=True), **options)
+    with pytest.raises(ValueError, match="Expected delta and relation"):
+        assembly.assemble(KEY, digits, Settings(delta=1e-3), **options)
+    with pytest.raises(ValueError, match="Expected train"):
+        assembly.assemble(KEY, digits, promised, event=event)
+    grouped = dataclasses.replace(digits, group=np.arange(120) // 2)
+    with pytest.raises(ValueError, match="Expected records without groups with event"):
+        assembly.assemble(KEY, grouped, promised, **options)
 
 
 def test_settings_that_a_training_function_ignores_are_refused():
