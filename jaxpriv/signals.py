@@ -165,6 +165,9 @@ def negative_loss(
     Returns:
       log p_label in nats, at most 0; -inf if the logit of the label is -inf.
 
+    Raises:
+      ValueError: if temperature is not positive; a traced one is not checked.
+
     References:
       Yeom et al., Privacy Risk in Machine Learning: Analyzing the Connection to Overfitting, 2018.
 
@@ -173,6 +176,8 @@ def negative_loss(
       >>> round(float(negative_loss(logits, 0)), 3)  # log 0.8
       -0.223
     """
+    if not isinstance(temperature, core.Tracer):
+        _check.positive(temperature=temperature)
     return jax.nn.log_sigmoid(logit_confidence(_below_the_largest(logits) / temperature, label))
 
 

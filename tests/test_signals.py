@@ -296,6 +296,12 @@ def test_nan_logits_of_records_are_refused():
         signals.score_records(signals.entropy, np.array([[0.0, np.nan]]))
 
 
+@pytest.mark.parametrize("temperature", [0.0, -1.0, np.nan])
+def test_a_temperature_that_is_not_positive_is_refused(temperature):
+    with pytest.raises(ValueError, match="temperature"):
+        signals.negative_loss(np.ones(3, np.float32), 0, temperature=temperature)
+
+
 @pytest.mark.parametrize("temperature", [0.5, 2.0])
 def test_a_temperature_divides_the_logits(temperature):
     rng = np.random.default_rng(0)

@@ -4,7 +4,7 @@ Run:       python -m experiments run audit/bug_zoo --preset cpu
 Time:      smoke 40 s, cpu 8 min with one thread, paper not run yet
 Expected:  every fault is caught; the correct step is flagged in at most 18 of 200 audits at 95 %
 Ours:      all of 19 caught in 2,000 trainings each (cpu, 2026-11-29); the correct step flagged in
-           5 of 200 audits; one run of 1,000 canaries at epsilon 8 bounds it by 2.65 on average
+           5 of 200 audits; one run of 1,000 canaries at epsilon 8 bounds it by 2.62 on average
            and by 3.33 at most, without noise by 4.65, where 4.88 is the ceiling
 
 `rows` has one for each fault of `zoo.FAULTS`: the tests of the noise that reject it, and the

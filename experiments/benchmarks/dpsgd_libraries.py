@@ -1,7 +1,7 @@
 """Price of a clipped gradient sum in every library, and for scanned layers, beside flax.linen.
 
 Run:       python -m experiments run benchmarks/dpsgd_libraries --preset cpu
-Time:      smoke 1 min, cpu 7 min on two cores; paper unmeasured, for one GPU
+Time:      smoke 1 min, cpu 3 to 7 min on two cores; paper unmeasured, for one GPU
 Peers:     each model's own plain step; peers in other frameworks: benchmarks/dpsgd_step
 Goals:     ghost against plain on two cores, microbatches chosen automatically: mlp 1.08, cnn 1.25,
            lstm 1.2, transformer 0.95 (whole 1.3), flax.nnx and Equinox within 5 % of flax.linen,

@@ -1,7 +1,7 @@
 """Price of a clipped gradient sum, here and in other libraries, each against its plain step.
 
 Run:       python -m experiments run benchmarks/dpsgd_step --preset cpu
-Time:      smoke 1 min, cpu 20 to 40 min on two cores; paper unmeasured, for one GPU
+Time:      smoke 1 min, cpu 16 to 40 min on two cores; paper unmeasured, for one GPU
 Peers:     optax.contrib.dpsgd's aggregate, jax-privacy, Opacus with hooks and with ghost clipping
            (extra `bench`; those not installed are left out), on the four models of flax.linen
 Goals:     ghost against plain on two cores, microbatches chosen automatically: mlp 1.08, cnn 1.25,

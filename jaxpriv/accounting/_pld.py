@@ -302,20 +302,24 @@ def _tail_bound(direction: _Direction, times: int, tail: float, interval: float)
         times * (log_mgf / t + slack * (1 + t)) - math.log(tail) / t
         for t, log_mgf in _log_mgf(direction, times)
     ]
-    return min(*bounds, times * (largest + interval * num_steps))
+    return min([*bounds, times * (largest + interval * num_steps)])
 
 
 def _log_mgf(direction: _Direction, times: int) -> list[tuple[float, float]]:
-    """Computes ln E[e^(t loss)] of one event, at orders t for its composition `times` times."""
+    """Computes ln E[e^(t loss)] of one event, at orders t for its composition `times` times.
+
+    Orders at which losses are so large that it overflows are left out.
+    """
     spread = max(_spread(direction, times), 1e-300)
     reach = max(float(np.ptp(nodes.losses)) for nodes, _ in direction)
     orders = np.geomspace(min(0.05 / spread, 1 / reach), 50 / spread, 48).tolist()
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         logs = [(nodes.losses, np.log(nodes.weights), count) for nodes, count in direction]
-    return [
-        (t, sum(count * _log_sum_exp(t * losses + weights) for losses, weights, count in logs))
-        for t in orders
-    ]
+        values = [
+            sum(count * _log_sum_exp(t * losses + weights) for losses, weights, count in logs)
+            for t in orders
+        ]
+    return [(t, value) for t, value in zip(orders, values, strict=True) if math.isfinite(value)]
 
 
 def _log_sum_exp(values: Float64[np.ndarray, " k"]) -> float:

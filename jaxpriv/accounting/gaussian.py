@@ -14,6 +14,9 @@ from jaxpriv import _check
 
 __all__ = ["advantage", "classical_noise_std", "delta", "epsilon", "mu", "noise_std", "trade_off"]
 
+_LARGE_MU = 1e8
+"""mu above which an upper bound replaces epsilon; it is larger by less than a relative 1e-7."""
+
 
 def delta(epsilon: float, *, mu: float) -> float:
     """Computes the smallest delta of a Gaussian mechanism at a given epsilon.
@@ -76,6 +79,8 @@ def epsilon(delta: float, *, mu: float) -> float:
         return 0.0
     # delta <= Phi(a) <= exp(-a^2/2) with a = mu/2 - epsilon/mu bounds the ratio epsilon/mu.
     max_ratio = mu / 2 + math.sqrt(-2 * target) + 1
+    if mu > _LARGE_MU:
+        return mu * max_ratio
     ratio = optimize.root_scalar(
         lambda t: _log_delta(t, mu) - target, bracket=(0.0, max_ratio), xtol=1e-300
     )

@@ -136,7 +136,7 @@ def collect_residuals(
       The residuals, with leaves [t, ...], for `check_noise`.
 
     Raises:
-      ValueError: if the exact value is not finite.
+      ValueError: if the exact value is not finite, or not like the release.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -165,6 +165,10 @@ def collect_residuals(
             stacklevel=2,
         )
     noisy = jax.lax.map(release, keys)
+    structures = [jax.tree.structure(noisy), jax.tree.structure(exact)]
+    shapes = [leaf.shape[1:] for leaf in jax.tree.leaves(noisy)]
+    if structures[0] != structures[1] or shapes != [np.shape(leaf) for _, leaf in leaves]:
+        raise ValueError("Expected an exact value with the structure and shapes of the release.")
     return jax.tree.map(lambda value, centre: value - centre, noisy, exact)
 
 

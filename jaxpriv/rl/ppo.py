@@ -123,7 +123,7 @@ class Stages:
     """Stages of a training, such as a curriculum or maps one after the other.
 
     At the start of each stage the environments are reset, and at its end the parameters are stored
-    as a snapshot.
+    as a snapshot. Updates beyond the total are in no snapshot.
 
     count: number of stages.
     updates: number of updates of each.

@@ -171,7 +171,7 @@ class Checkpoints:
         if difference := _identity.difference(saved_identity, identity):
             raise ValueError(
                 f"Expected checkpoints of this run in {self.directory}, but these differ: "
-                f"{difference}."
+                f"{difference}; each run needs a folder of its own."
             )
         return SavedCheckpoint(step, extra, path)
 

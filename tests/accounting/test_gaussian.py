@@ -80,6 +80,12 @@ def test_nothing_is_nan_at_the_ends():
         assert gaussian.delta(epsilon, mu=mu) == pytest.approx(delta, rel=1e-6)
 
 
+def test_epsilon_of_very_little_noise_is_bounded():
+    for mu in (1e7, 1e9, 1e20):
+        assert mu**2 / 2 < gaussian.epsilon(1e-5, mu=mu) < mu**2 / 2 * (1 + 1e-6)
+    assert gaussian.epsilon(1e-5, mu=1e200) == math.inf
+
+
 def test_epsilon_is_zero_exactly_where_delta_covers_the_advantage():
     advantage = gaussian.advantage(0.7)
     assert advantage == pytest.approx(2 * float(mpmath.ncdf(0.35)) - 1, rel=1e-14)

@@ -117,6 +117,12 @@ def test_quadrature_agrees_with_the_grid():
             assert pmf.probs @ losses**2 == pytest.approx(nodes.weights @ nodes.losses**2, rel=1e-6)
 
 
+def test_losses_that_overflow_in_the_tail_bound_are_no_warning():
+    sampled = spent(1e-5, 0.5, 10, 1e-5, "add_or_remove_one")
+    full = gaussian.epsilon(1e-5, mu=math.sqrt(10) / 1e-5)
+    assert 0.99 * full < sampled < full
+
+
 def test_memory_is_estimated_before_it_is_taken():
     """A million steps at little noise fit on a coarse grid; a trillion are refused at once."""
     assert math.isfinite(spent(0.1, 0.2, 1_000_000, 1e-5, "add_or_remove_one"))

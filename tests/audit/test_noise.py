@@ -308,6 +308,13 @@ def test_values_that_are_not_finite_are_named(keys, bad):
         )
 
 
+@pytest.mark.parametrize("exact", [{"w": 1.0}, {"v": np.ones(2)}, np.ones(2), {"w": np.ones(1)}])
+def test_an_exact_value_of_another_shape_is_refused(keys, exact):
+    """It would be broadcast."""
+    with pytest.raises(ValueError, match="structure and shapes of the release"):
+        noise.collect_residuals(keys(3), lambda key: {"w": jnp.ones(2)}, exact=exact)
+
+
 def test_a_sum_without_any_gradient_is_warned_of(keys):
     """All rows are NaN, so the release consists of correct noise only."""
     grad = grads.clipped_grad(lambda params, x, key: jnp.dot(params, x), clip_norm=1.0)
