@@ -80,7 +80,7 @@ def epsilon(delta: float, *, mu: float) -> float:
     # delta <= Phi(a) <= exp(-a^2/2) with a = mu/2 - epsilon/mu bounds the ratio epsilon/mu.
     max_ratio = mu / 2 + math.sqrt(-2 * target) + 1
     if mu > _LARGE_MU:
-        return mu * max_ratio
+        return mu * max_ratio * (1 + 1e-12)  # more than the product is rounded
     ratio = optimize.root_scalar(
         lambda t: _log_delta(t, mu) - target, bracket=(0.0, max_ratio), xtol=1e-300
     )

@@ -303,8 +303,8 @@ class _Draws:
 
     def sample(self, key: PRNGKeyArray) -> tuple[Int[Array, " b"], Bool[Array, " b"]]:
         # fold_in(key, 1) would be one of the keys into which the sampler splits this one.
-        others = jax.random.split(_keys.named(key, "attacker"), self.count - 1)
-        indices, masks = zip(*(self.base.sample(k) for k in (key, *others)), strict=True)
+        attacker_keys = jax.random.split(_keys.named(key, "attacker"), self.count - 1)
+        indices, masks = zip(*(self.base.sample(k) for k in (key, *attacker_keys)), strict=True)
         return jnp.concatenate(indices), jnp.concatenate(masks)
 
     def event(self, *, noise_multiplier: float, steps: int) -> Any:

@@ -315,7 +315,7 @@ class Promise:
         depend on, and without the member both are equally likely to be the larger. The same holds
         for the smaller, so that an AUC far below 1/2 contradicts a claim like one far above.
         Assumes that members and non-members come from the same distribution. None for a guarantee
-        that is no claim, which an audit compares.
+        that is not a claim, which an audit compares.
         """
         if not self.is_claim:
             return None

@@ -161,11 +161,11 @@ BAD = {
     "copies": ({"copies": 0}, "copies >= 1, got copies=0"),
     "logits": ({"predict": lambda x: x}, r"predict to return 4 labels, got shape \[4, 2\]"),
     "batch": ({"batch_size": 0}, "batch_size >= 1"),
-    "text labels": ({"labels": np.array(list("abab"))}, "real numbers in labels, got <U1"),
+    "text labels": ({"labels": np.array(list("abab"))}, "class indices in labels, got text"),
     "fractions": ({"labels": np.array([0, 1.7, 0, 0])}, "whole numbers in labels, got 1.7"),
     "text predictions": (
         {"predict": lambda x: np.array(["cat"] * len(x))},
-        "real numbers in predicted labels, got <U3",
+        "class indices in predicted labels, got text",
     ),
     "shares": ({"predict": lambda x: np.full(len(x), 0.5)}, "whole numbers in predicted labels"),
     "flips": (

@@ -325,7 +325,7 @@ def test_a_sweep_that_dies_keeps_its_finished_chunks(tmp_path, keys, monkeypatch
     resumed, _ = training.fit_many(*args, members=members, steps=4, chunk=1, checkpoints=saved_run)
     assert made == [1]
     assert_same(resumed, uninterrupted)
-    with pytest.raises(ValueError, match=r"differ: steps \(4 in the checkpoint, 5 now\)\."):
+    with pytest.raises(ValueError, match=r"differ: steps \(4 in the checkpoint, 5 now\);"):
         training.fit_many(*args, members=members, steps=5, chunk=1, checkpoints=saved_run)
     monkeypatch.setattr(training.Checkpoints, "save", save)
 
