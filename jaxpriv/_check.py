@@ -3,6 +3,7 @@
 The validators of numbers return None, those of arrays return the array in one standard form.
 """
 
+import inspect
 import math
 import operator
 from collections.abc import Collection
@@ -135,6 +136,21 @@ def same_length(**values: object) -> None:
     if len(set(lengths.values())) > 1:
         description = ", ".join(f"len({name})={length}" for name, length in lengths.items())
         raise ValueError(f"Expected equal lengths, got {description}.")
+
+
+def takes(signature: str, function: object) -> None:
+    """Raises ValueError unless `function` takes the arguments of a signature like "f(x, key)"."""
+    if not callable(function):
+        raise ValueError(f"Expected {signature} as a function, got {type(function).__name__}.")
+    try:
+        given = inspect.signature(function)
+    except (TypeError, ValueError):  # some callables have no signature
+        return
+    try:
+        given.bind(*signature.split(","))
+    except TypeError:
+        name = signature.partition("(")[0]
+        raise ValueError(f"Expected {signature}, got {name}{given}.") from None
 
 
 def heads(width: int, num_heads: int) -> None:

@@ -93,10 +93,16 @@ def normal_of_bits(
     The first bit is the sign, and the other 63 are a probability in (0, 1/2), whose smallest value
     is 2^-65. Floating-point numbers resolve probabilities near 0, unlike those near 1.
     """
-    fraction = (low.astype(dtype) + 0.5) * 2.0**-32
-    probability = ((high & 0x7FFFFFFF).astype(dtype) + fraction) * 2.0**-32
-    below = jax.scipy.special.ndtri(probability)
+    below = jax.scipy.special.ndtri(uniform_of_bits(high & 0x7FFFFFFF, low, dtype))
     return jnp.where(high >> 31 == 1, -below, below)
+
+
+def uniform_of_bits(
+    high: UInt32[Array, " n"], low: UInt32[Array, " n"], dtype: np.dtype
+) -> Float[Array, " n"]:
+    """Converts random bits to uniform numbers in (0, 1); the smallest is 2^-65."""
+    fraction = (low.astype(dtype) + 0.5) * 2.0**-32
+    return (high.astype(dtype) + fraction) * 2.0**-32
 
 
 def take(tree: PyTree, indices: Array) -> PyTree:

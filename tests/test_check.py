@@ -1,6 +1,7 @@
 """Validators return one form for all accepted layouts; errors are one line."""
 
 import math
+import re
 
 import jax.numpy as jnp
 import numpy as np
@@ -147,3 +148,17 @@ def test_integers_of_every_kind_are_counts(value):
 def test_a_number_is_not_rounded_to_one_that_is_allowed(call, got):
     with pytest.raises(ValueError, match=got):
         call()
+
+
+def test_a_function_takes_the_arguments_of_a_signature():
+    """Extra arguments may have defaults; functions without a signature are not judged."""
+    for fits in (lambda x, key: None, lambda x, key, other=1: None, lambda *args: None, min):
+        _check.takes("f(x, key)", fits)
+    for wrong, message in (
+        (3, "f(x, key) as a function, got int"),
+        (lambda x: None, "f(x, key), got f(x)"),
+        (lambda x, key, other: None, "f(x, key), got f(x, key, other)"),
+        (lambda x, *, key: None, "f(x, key), got f(x, *, key)"),
+    ):
+        with pytest.raises(ValueError, match=f"^Expected {re.escape(message)}.$"):
+            _check.takes("f(x, key)", wrong)

@@ -64,13 +64,12 @@ def _measure(name: str, settings: Settings) -> list[dict[str, Any]]:
             repeats=settings.repeats,
             seconds=settings.seconds,
         )
-        ratios = [a / b for a, b in zip(times[label], times["plain"], strict=True)]
         rows.append(
             {
                 "model": name,
                 "method": label,
-                "ratio": float(np.median(ratios)),
-                "ratios": ratios,
+                "ratio": common.ratio(times, label, "plain"),
+                "ratios": [a / b for a, b in zip(times[label], times["plain"], strict=True)],
                 "seconds": float(np.median(times[label])),
                 "temporary_mb": _temporary_mb(compiled[label]),
             }

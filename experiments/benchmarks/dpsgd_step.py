@@ -79,18 +79,10 @@ def programs(name: str, *, batch: int) -> tuple[dict[str, Callable[..., Any]], t
     data = victims.batch_of(victim, size=batch)
     mask, key = jnp.ones(batch, bool), jax.random.key(2)
 
-    def plain(params, data, mask, key):
-        del mask
-
-        def mean(params):
-            return jax.vmap(loss, (None, 0, None))(params, data, key).mean()
-
-        return jax.grad(mean)(params)
-
     ghost = grads.clipped_grad(loss, clip_norm=CLIP_NORM)
     auto = grads.clipped_grad(loss, clip_norm=CLIP_NORM, microbatch_size="auto")
     result: dict[str, Callable[..., Any]] = {
-        "plain": plain,
+        "plain": plain(loss),
         "ghost": lambda *args: ghost(*args).total,
         "ghost auto": lambda *args: auto(*args).total,
     }
@@ -106,6 +98,20 @@ def programs(name: str, *, batch: int) -> tuple[dict[str, Callable[..., Any]], t
             result["jax-privacy"] = _jax_privacy(loss)
 
     return result, (params, data, mask, key)
+
+
+def plain(loss):
+    """Returns the gradient of the mean loss, `(params, data, mask, key) -> gradient`."""
+
+    def gradient(params, data, mask, key):
+        del mask
+
+        def mean(params):
+            return jax.vmap(loss, (None, 0, None))(params, data, key).mean()
+
+        return jax.grad(mean)(params)
+
+    return gradient
 
 
 def _optax(loss):

@@ -16,10 +16,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from experiments import common
-from experiments.benchmarks import problems, victims
+from experiments.benchmarks import dpsgd_step, problems, victims
 from jaxpriv import grads
 from jaxpriv.grads import _microbatching
 
@@ -52,7 +51,6 @@ PRESETS = {
     "cpu": Settings(seconds=0.2),
     "paper": Settings(repeats=7, seconds=0.5),
 }
-CLIP_NORM = 1.0
 GOAL = 1.15
 
 
@@ -69,24 +67,19 @@ def _measure(name: str, settings: Settings) -> dict[str, Any]:
     data = victims.batch_of(victim, size=batch)
     args = params, data, jnp.ones(batch, bool), jax.random.key(2)
 
-    def gradient(params, data, mask, key):
-        del mask
-        return jax.grad(lambda p: jax.vmap(loss, (None, 0, None))(p, data, key).mean())(params)
-
     def timed(function):
         program = jax.jit(function)
         return lambda: jax.block_until_ready(program(*args))
 
-    plain, ratios = timed(gradient), {}
+    plain, ratios = timed(dpsgd_step.plain(loss)), {}
     for size in settings.sizes:
-        grad = grads.clipped_grad(loss, clip_norm=CLIP_NORM, microbatch_size=size)
+        grad = grads.clipped_grad(loss, clip_norm=dpsgd_step.CLIP_NORM, microbatch_size=size)
         times = common.interleaved(
             {"plain": plain, "ghost": timed(grad)},
             repeats=settings.repeats,
             seconds=settings.seconds,
         )
-        rounds = zip(times["ghost"], times["plain"], strict=True)
-        ratios[size] = float(np.median([ghost / plain for ghost, plain in rounds]))
+        ratios[size] = common.ratio(times, "ghost", "plain")
     example = jax.tree.map(lambda x: x[0], data)
     chosen = _microbatching.suggested_size(loss, params, example, args[-1], batch_size=batch)
     return {

@@ -80,6 +80,11 @@ def check_records(records: int | None, *, delta: float | None) -> None:
         raise ValueError("Expected --delta with --records, which decides whether it is vacuous.")
 
 
+def vacuous_lines(reasons: Sequence[str]) -> list[str]:
+    """States why a guarantee is vacuous, in at most one line."""
+    return [f"This guarantee is vacuous: {'; '.join(reasons)}."] if reasons else []
+
+
 def load_scores(path: Path) -> "tuple[Evidence, np.ndarray]":
     """Reads a file of scores with the true membership.
 

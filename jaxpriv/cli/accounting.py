@@ -310,9 +310,7 @@ def _answer(
             ("method", method),
         ]
     )
-    if vacuous:
-        lines.append(f"This guarantee is vacuous: {'; '.join(vacuous)}.")
-    return _common.Answer(result, lines)
+    return _common.Answer(result, lines + _common.vacuous_lines(vacuous))
 
 
 def _guarantee_rows(epsilon: float, delta: float) -> list[tuple[str, str]]:

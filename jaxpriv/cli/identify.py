@@ -94,9 +94,7 @@ def run_identify(command: Identify, argv: Sequence[str]) -> _common.Answer:
     if result["rho_beta"] is not None and result["violation_probability"] is None:
         lines.append("The belief may be exceeded with a probability larger than delta.")
     result["vacuous"] = list(_why_vacuous(command, result))
-    if result["vacuous"]:
-        lines.append(f"This guarantee is vacuous: {'; '.join(result['vacuous'])}.")
-    return _common.Answer(result, lines)
+    return _common.Answer(result, lines + _common.vacuous_lines(result["vacuous"]))
 
 
 def _why_vacuous(command: Identify, result: dict[str, Any]) -> tuple[str, ...]:

@@ -144,8 +144,7 @@ def _exponential_like(key: PRNGKeyArray, x: Float[Array, " c"]) -> Float[Array, 
     nothing = jnp.zeros(x.shape, jnp.uint32)
     start = key, nothing, nothing, jnp.full_like(x, -32 * math.log(2))
     _, high, low, offset = jax.lax.while_loop(is_open, draw, start)
-    fraction = (low.astype(x.dtype) + 0.5) * 2.0**-32
-    return offset - jnp.log((high.astype(x.dtype) + fraction) * 2.0**-32)
+    return offset - jnp.log(_tree.uniform_of_bits(high, low, x.dtype))
 
 
 def floored_log_probabilities(logits: Float[Array, " c"], *, eta: float) -> Float[Array, " c"]:

@@ -7,7 +7,6 @@ In the shapes below `b` counts the rows of a padded batch.
 """
 
 import functools
-import inspect
 from dataclasses import dataclass
 from typing import Literal
 
@@ -272,7 +271,7 @@ def _clipped_grad(loss, clip_norm, microbatch_size, method, buckets) -> ClippedG
         raise ValueError(f"Expected clip_norm >= {SMALLEST_CLIP_NORM}, got clip_norm={clip_norm}.")
     _microbatching.check_size(microbatch_size)
     _microbatching.check_buckets(buckets, microbatch_size)
-    _check_arguments(loss)
+    _check.takes("loss(params, example, key)", loss)
     return ClippedGrad(
         loss=loss,
         clip_norm=float(clip_norm),
@@ -280,18 +279,6 @@ def _clipped_grad(loss, clip_norm, microbatch_size, method, buckets) -> ClippedG
         method=method,
         buckets=buckets,
     )
-
-
-def _check_arguments(loss: Loss) -> None:
-    """Raises ValueError for a loss that cannot be called with three arguments."""
-    try:
-        signature = inspect.signature(loss)
-    except (TypeError, ValueError):  # it has none
-        return
-    try:
-        signature.bind(None, None, None)
-    except TypeError:
-        raise ValueError(f"Expected loss(params, example, key), got loss{signature}.") from None
 
 
 def _refuse_batch_statistics(next_fun, args, kwargs, context):

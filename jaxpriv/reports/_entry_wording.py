@@ -132,15 +132,12 @@ def recommendation(entry: Entry, *, seed: int | None) -> str:
 
 def _contradiction(findings: Findings, allowed: float) -> str:
     """States which AUC a claimed epsilon does not allow."""
-    attack, limit = (
-        findings.strongest_attack(),
-        f"above {_rounding.up(allowed, decimals=3)}, the most",
-    )
     if allowed < 0.5:
-        attack, limit = (
-            findings.lowest_attack(),
-            f"below {_rounding.down(allowed, decimals=3)}, the least",
-        )
+        attack = findings.lowest_attack()
+        limit = f"below {_rounding.down(allowed, decimals=3)}, the least"
+    else:
+        attack = findings.strongest_attack()
+        limit = f"above {_rounding.up(allowed, decimals=3)}, the most"
     return (
         f"Do not publish: the AUC of {attack.metrics.auc:.3f} is {limit} that the claimed epsilon "
         "allows in expectation over trainings if members and non-members come from the same "

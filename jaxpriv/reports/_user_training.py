@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, PRNGKeyArray
 
+from jaxpriv import _check
 from jaxpriv.attacks.evidence import Evidence
 from jaxpriv.data import Dataset
 from jaxpriv.reports import _promise, _score_files
@@ -49,8 +50,7 @@ Event = Callable[[int], "DpEvent"]
 
 def check(train: Train, settings: Settings) -> None:
     """Raises ValueError for settings that the user's training would ignore."""
-    if not callable(train):
-        raise ValueError(f"Expected train(key, records) as a function, got {type(train).__name__}.")
+    _check.takes("train(key, records)", train)
     settings.refuse(_OF_OUR_TRAINING, "for a training of the user's")
     if settings.unit == "class":
         raise ValueError("Expected the unit record or group for a training of the user's.")
@@ -65,12 +65,39 @@ def check_event(train: Train | None, settings: Settings) -> None:
         raise ValueError("Expected delta and relation in the settings, with event.")
 
 
+def claim(event: Event, records: Partition, settings: Settings) -> Promise:
+    """Computes the guarantee of an event of the user's, which nothing verifies.
+
+    Args:
+      event: event of the training.
+      records: members, non-members and population.
+      settings: settings with delta and relation.
+
+    Returns:
+      The guarantee, as a claim.
+
+    Raises:
+      ValueError: if groups are the unit.
+    """
+    assert settings.delta is not None
+    assert settings.relation is not None
+    if records.units.kind == "group":
+        raise ValueError("Expected records without groups with event, which is for one record.")
+    num_members = int(records.is_member.sum())
+    promise = _promise.guarantee(
+        event(num_members),
+        num_members=num_members,
+        delta=settings.delta,
+        relation=settings.relation,
+    )
+    return dataclasses.replace(promise, is_claim=True)
+
+
 def train(
     function: Train,
     key: PRNGKeyArray,
     *,
-    event: Event | None,
-    settings: Settings,
+    promise: Promise | None,
     records: Partition,
     shadow_is_member: Bool[np.ndarray, "m n"],
     checkpoints: Path | None,
@@ -83,8 +110,7 @@ def train(
     Args:
       function: trains one model.
       key: PRNG key.
-      event: event of the training, from which the guarantee is computed; None states none.
-      settings: settings of the report; delta and relation are those of the guarantee.
+      promise: guarantee of the training; None without one.
       records: members, non-members and population.
       shadow_is_member: whether each shadow model is trained on each record of the pool.
       checkpoints: folder for the outputs; None stores none.
@@ -93,9 +119,8 @@ def train(
       The subject, without a description of its training.
 
     Raises:
-      ValueError: if the outputs are not logits, or an event is given with groups as units.
+      ValueError: if the outputs are not logits.
     """
-    promise = None if event is None else _claimed(event, records, settings)
     num_classes = records.pool.num_classes
     x = np.concatenate([records.pool.x, records.population.x])
     keys = jax.random.split(key, 1 + len(shadow_is_member))
@@ -133,22 +158,6 @@ def train(
         promise=promise,
         rows=records.rows,
     )
-
-
-def _claimed(event: Event, records: Partition, settings: Settings) -> Promise:
-    """Computes the guarantee of an event of the user's, which nothing verifies."""
-    assert settings.delta is not None
-    assert settings.relation is not None
-    if records.units.kind == "group":
-        raise ValueError("Expected records without groups with event, which is for one record.")
-    num_members = int(records.is_member.sum())
-    promise = _promise.guarantee(
-        event(num_members),
-        num_members=num_members,
-        delta=settings.delta,
-        relation=settings.relation,
-    )
-    return dataclasses.replace(promise, is_claim=True)
 
 
 def _checked(logits: Any, count: int, num_classes: int) -> Float[np.ndarray, "n c"]:

@@ -504,7 +504,8 @@ def _trainings(
     """Returns the inputs of the networks, and the trainings of a report."""
     if train is not None:
         _user_training.check(train, settings)
-        run = functools.partial(_user_training.train, train, event=event, settings=settings)
+        promise = None if event is None else _user_training.claim(event, records, settings)
+        run = functools.partial(_user_training.train, train, promise=promise)
         return records.pool.x, [_Training("Given training", run, play=None, audit=None)]
     network = _networks.network_for(records.pool, settings)
     if settings.canaries is not None and network.batch_loss is not None:

@@ -1,6 +1,5 @@
 """Checks the kinds of arguments, with error messages that show a correct one."""
 
-import inspect
 from typing import Any
 
 import jax
@@ -46,19 +45,8 @@ def check_run(key: Any, alg: Any, evaluate: Any, checkpoints: Any) -> None:
         _check.attributes(
             ("directory", "latest"), "training.Checkpoints(directory=...)", checkpoints=checkpoints
         )
-    if evaluate is None:
-        return
-    if not callable(evaluate):
-        raise ValueError(
-            f"Expected evaluate(params, step) as a function, got {type(evaluate).__name__}."
-        )
-    try:
-        inspect.signature(evaluate).bind(None, 0)
-    except TypeError:
-        signature = inspect.signature(evaluate)
-        raise ValueError(f"Expected evaluate(params, step), got evaluate{signature}.") from None
-    except ValueError:  # some callables have no signature
-        return
+    if evaluate is not None:
+        _check.takes("evaluate(params, step)", evaluate)
 
 
 def check_key(key: Any) -> None:

@@ -114,10 +114,7 @@ def sgd(
     _arguments.check_sampler(sampler)
     _microbatching.check_size(microbatch_size)
     _microbatching.check_buckets(buckets, microbatch_size)
-    if not callable(loss):
-        raise ValueError(
-            f"Expected loss(params, example, key) as a function, got {type(loss).__name__}."
-        )
+    _check.takes("loss(params, example, key)", loss)
 
     def total_loss(params, batch, mask, keys):
         losses = jax.vmap(loss, in_axes=(None, 0, 0))(params, batch, keys)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
+from jaxpriv import _check
 from jaxpriv._types import Batch, Params, Sampler
 from jaxpriv.training import _arguments, _step
 from jaxpriv.training.algorithms import Algorithm, SgdInfo
@@ -77,11 +78,7 @@ def stateful_sgd(
     """
     _arguments.check_optimizer(optimizer)
     _arguments.check_sampler(sampler)
-    if not callable(loss):
-        raise ValueError(
-            "Expected loss(params, model_state, batch, mask, key) as a function, "
-            f"got {type(loss).__name__}."
-        )
+    _check.takes("loss(params, model_state, batch, mask, key)", loss)
 
     def init(variables):
         if not isinstance(variables, Variables):

@@ -105,6 +105,8 @@ def test_sgd():
         training.sgd, 1.0, optimizer, SAMPLER
     )
     assert "got Uniform without event" in refused(training.sgd, loss, optimizer, Uniform())
+    without_key = refused(training.sgd, lambda params, x: 0.0, optimizer, SAMPLER)
+    assert "loss(params, example, key), got loss(params, x)" in without_key
     for bad, expected in (
         (lambda p, x, key: (loss(p, x, key), x), "got a tuple for one example"),
         (lambda p, x, key: (p["w"] - x) ** 2, r"got shape (3,) for one example"),
